@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from trainwatch.demo.processes import MARK, Processes, StopRequest
+
+SLEEP = "import time; time.sleep(60)"
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
+ORPHANING = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True)"
+
+
+@pytest.fixture
+def stop() -> StopRequest:
+    return StopRequest()
+
+
+@pytest.fixture
+def processes(stop: StopRequest) -> Processes:
+    return Processes(os.environ, stop)
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_a_child_is_ended_politely(processes: Processes, tmp_path: Path) -> None:
+    child = processes.start(python(SLEEP), log=tmp_path / "log")
+    processes.end(child)
+    assert child.returncode == -signal.SIGTERM
+
+
+def test_a_child_that_does_not_listen_is_ended_by_force(processes: Processes, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    child = processes.start(python(STUBBORN), log=log)
+    assert processes.wait(lambda: log.read_text() != "", 20)
+    processes.end(child, seconds=0.2)
+    assert child.returncode == -signal.SIGKILL
+
+
+def test_a_grandchild_in_a_session_of_its_own_is_found_and_ended(processes: Processes, tmp_path: Path) -> None:
+    child = processes.start(python(ORPHANING), log=tmp_path / "log")
+    assert child.wait(20) == 0
+    (orphan,) = processes.descendants()
+    assert orphan.ppid() != os.getpid()
+    processes.end_all()
+    assert processes.descendants() == []
+    assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
+
+
+def test_only_its_own_are_touched(processes: Processes, stop: StopRequest, tmp_path: Path) -> None:
+    other = Processes(os.environ, stop)
+    child = other.start(python(SLEEP), log=tmp_path / "log")
+    try:
+        assert processes.descendants() == []
+        processes.end_all()
+        assert child.poll() is None
+    finally:
+        other.end_all()
+    assert child.wait(5) == -signal.SIGTERM
+
+
+def test_the_children_know_the_mark_and_the_extra_variables(processes: Processes, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    code = f"import os; print(len(os.environ[{MARK!r}]), os.environ['COLOUR'])"
+    assert processes.start(python(code), log=log, extra={"COLOUR": "green"}).wait(20) == 0
+    assert log.read_text() == "32 green\n"
+
+
+def test_waiting_ends_when_the_demo_is_to_stop(processes: Processes, stop: StopRequest) -> None:
+    with stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        started = time.monotonic()
+        assert processes.wait(lambda: False, 30) is False
+    assert time.monotonic() - started < 5
+    assert stop
+
+
+def test_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with StopRequest():
+        assert signal.getsignal(signal.SIGTERM) != before[1]
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_let_end_waits_for_others_but_not_for_the_one_it_is_told(processes: Processes, tmp_path: Path) -> None:
+    server = processes.start(python(SLEEP), log=tmp_path / "log")
+    short: subprocess.Popen[bytes] = processes.start(python("import time; time.sleep(0.6)"), log=tmp_path / "log")
+    try:
+        started = time.monotonic()
+        processes.let_end(20, but=server)
+        assert time.monotonic() - started < 10
+        assert short.poll() == 0
+        assert server.poll() is None
+    finally:
+        processes.end_all()

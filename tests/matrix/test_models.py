@@ -1,0 +1,13 @@
+"""Kinds of models, and how they are computed and fed."""
+
+from __future__ import annotations
+
+from tests.matrix.contract import Playground, check, parametrise
+from tests.matrix.faults import Fault
+from tests.matrix.setup import How, Setup
+from tests.matrix.setups import MODELS
+
+
+@parametrise(MODELS)
+def test_what_is_recorded_is_what_happened(setup: Setup, fault: Fault, how: How, playground: Playground) -> None:
+    check(playground.cell(setup, fault, how))

@@ -1,0 +1,17 @@
+"""Setups whose processes take too long for every run of the tests: ``make test-matrix``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.matrix.contract import Playground, check, parametrise
+from tests.matrix.faults import Fault
+from tests.matrix.setup import How, Setup
+from tests.matrix.setups import SLOW
+
+pytestmark = pytest.mark.matrix_full
+
+
+@parametrise(SLOW)
+def test_what_is_recorded_is_what_happened(setup: Setup, fault: Fault, how: How, playground: Playground) -> None:
+    check(playground.cell(setup, fault, how))

@@ -1,0 +1,13 @@
+"""TRL's trainers."""
+
+from __future__ import annotations
+
+from tests.matrix.contract import Playground, check, parametrise
+from tests.matrix.faults import Fault
+from tests.matrix.setup import How, Setup
+from tests.matrix.setups import TRL
+
+
+@parametrise(TRL)
+def test_what_is_recorded_is_what_happened(setup: Setup, fault: Fault, how: How, playground: Playground) -> None:
+    check(playground.cell(setup, fault, how))

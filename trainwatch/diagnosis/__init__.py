@@ -1,0 +1,1 @@
+"""From evidence to what it means: pure functions, values in, values out."""

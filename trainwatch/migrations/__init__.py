@@ -1,0 +1,1 @@
+"""The schema's history, as Alembic revisions. Run by :mod:`trainwatch.server.migrate`."""

@@ -1,0 +1,178 @@
+"""The database: engine, column types, and the one way to read and to write."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Dialect, Double, Engine, LargeBinary, MetaData, Text, create_engine, event
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import make_url
+from sqlalchemy.schema import Table
+from sqlalchemy.types import TypeDecorator
+
+# Named, so that a later migration can drop or change a constraint on either database.
+metadata: Final = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+_WRITES: Final = "trainwatch_writes"
+_BUSY_SECONDS: Final = 30
+
+
+class Reading(TypeDecorator[float]):
+    """A measured value: NaN is stored as NULL, ±Infinity as itself.
+
+    SQLite turns NaN into NULL anyhow; Postgres could keep it, but then the same query would answer differently on the
+    two. A reading's row exists only if there was a value, so that NULL can mean nothing but NaN.
+    """
+
+    impl = Double
+    cache_ok = True
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
+        """Turns NaN into NULL."""
+        return None if value is None or math.isnan(value) else value
+
+    def process_result_value(self, value: float | None, dialect: Dialect) -> float:
+        """Turns NULL into NaN."""
+        return math.nan if value is None else value
+
+
+class Words(TypeDecorator[str]):
+    """Text of any length, without NUL characters: Postgres refuses those, and no reader misses them."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Drops NUL characters."""
+        return value.replace("\x00", "") if value else value
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        """Passes the text on."""
+        return value
+
+
+class Document(TypeDecorator[dict[str, Any]]):
+    """Plain nested values as JSON in a text column.
+
+    Not a JSON column: Python writes NaN as the literal ``NaN``, which is no JSON but comes back as NaN.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: dict[str, Any] | None, dialect: Dialect) -> str:
+        """Writes the document."""
+        return json.dumps(plain(value or {}))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> dict[str, Any]:
+        """Reads the document."""
+        return dict(json.loads(value)) if value else {}
+
+
+class Packed(TypeDecorator[bytes]):
+    """Bytes; as ``bytes`` on either database."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:
+        """Unwraps what a driver returns."""
+        return None if value is None else bytes(value)
+
+
+def plain(value: Any, depth: int = 32) -> Any:
+    """Returns `value` as something that JSON has a form for; what has none becomes text."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if depth == 0:
+        return "…"
+    if isinstance(value, dict):
+        return {str(key): plain(inner, depth - 1) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [plain(inner, depth - 1) for inner in value]
+    return str(value)
+
+
+class Database:
+    """The engine, and who may write when.
+
+    Args:
+        url: SQLAlchemy address, ``sqlite:///…`` or ``postgresql+psycopg://…``.
+    """
+
+    def __init__(self, url: str) -> None:
+        parsed = make_url(url)
+        self.url = url
+        self.kind = parsed.get_backend_name()
+        # SQLite has one writer at a time. Waiting here, in order, is fairer and cheaper than SQLite's own polling.
+        self._writer: AbstractContextManager[Any] = threading.Lock() if self.kind == "sqlite" else nullcontext()
+        if self.kind == "sqlite":
+            if parsed.database:
+                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            self.engine = create_engine(
+                url, pool_size=8, max_overflow=48, connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False}
+            )
+            _prepare_sqlite(self.engine)
+        else:
+            self.engine = create_engine(url, pool_size=8, max_overflow=24, pool_pre_ping=True)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Opens a read transaction; never blocks, nor is blocked by, the writer."""
+        with self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Opens a write transaction; committed at the end, rolled back on an exception."""
+        with self._writer, self.engine.connect() as plain_connection:
+            connection = plain_connection.execution_options(**{_WRITES: True})
+            with connection.begin():
+                yield connection
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self.engine.dispose()
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: Any, _record: Any) -> None:
+        # The driver's own transaction handling begins too late and knows no BEGIN IMMEDIATE.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode = WAL")
+        # With WAL, NORMAL survives every death of the process. After a power cut the last commits may be missing; the
+        # stored sequences are then missing with them, and the agents send the rest again.
+        cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.execute("PRAGMA temp_store = MEMORY")
+        cursor.execute("PRAGMA cache_size = -32768")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def on_begin(connection: Connection) -> None:
+        # A transaction that reads first and writes later fails with SQLITE_BUSY when another wrote in between.
+        writes = connection.get_execution_options().get(_WRITES)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def insert_for(dialect: str, table: Table) -> sqlite.Insert:
+    """Returns an INSERT for `table` that knows ON CONFLICT; the two databases spell it alike."""
+    if dialect == "postgresql":
+        return postgresql.insert(table)  # type: ignore[return-value]
+    return sqlite.insert(table)

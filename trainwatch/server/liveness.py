@@ -1,0 +1,201 @@
+"""What state a run is in: pure decisions, and the task that notices silence."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from anyio import to_thread
+from sqlalchemy import Connection
+
+from trainwatch import journal
+from trainwatch.events import AlertState, FindingRaised
+from trainwatch.rules.ended import RUN_LOST
+from trainwatch.rules.halting import COMMAND
+from trainwatch.server.db import Database
+from trainwatch.server.live import Live
+from trainwatch.server.store import alerts, records
+from trainwatch.server.store.records import Rank, Run
+
+logger = logging.getLogger(__name__)
+
+RUNNING: Final = "running"
+LOST: Final = "lost"
+_OVER: Final = frozenset({"finished", "halted", "failed", "died"})
+# What tells most about a run whose ranks ended differently. A halt is deliberate and names where to resume from; after
+# it the others may well be torn down. An exception names a cause; a death only that there was one.
+_PRECEDENCE: Final = ("halted", "failed", "died", "finished")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended, and the rank that tells it."""
+
+    outcome: str
+    rank: int
+    time: float
+    step: int
+    rule: str
+    parameters: dict[str, Any]
+    error: str
+
+
+def ending(
+    ranks: Iterable[Rank], world_size: int, *, superseded_until: float = 0.0, silent: bool = False
+) -> Ending | None:
+    """Decides whether a run is over, and how it ended.
+
+    Ranks of an earlier launch (the processes were started again) do not count.
+
+    1. While ranks are still running, one that failed or died ends the run: training is collective, and nothing else
+       can follow. One that halted or finished does not: the others are about to.
+    2. When all ranks are over, the outcome that tells most counts: halted, failed, died, finished. But a death with the
+       OOM killer at work comes before the failures, which then are only the others losing their peer.
+    3. After a silence, the ranks that were seen are all that there are (a callback on rank 0 alone is legal), and one
+       that halted speaks for those that fell silent.
+
+    Args:
+        ranks: All ranks that were seen.
+        world_size: How many there should be.
+        superseded_until: Last sign of processes that were replaced by newer ones of their rank.
+        silent: Nothing was heard of the run for long.
+
+    Returns:
+        The ending, or None while the run goes on.
+    """
+    current = [rank for rank in ranks if rank.takes_part(superseded_until)]
+    over = [rank for rank in current if rank.state in _OVER]
+    outcomes = {rank.state for rank in over}
+    complete = bool(current) and len(over) == len(current) and (silent or len(over) >= world_size)
+    if not (complete or outcomes & {"failed", "died"} or (silent and "halted" in outcomes)):
+        return None
+    outcome = next(known for known in _PRECEDENCE if known in outcomes)
+    tellers = [rank for rank in over if rank.state == outcome]
+    killed = [rank for rank in over if rank.oom_kills and rank.state == "died"]
+    if outcome == "failed" and killed:
+        outcome, tellers = "died", killed
+    # Of ranks that halted together the one with the bad value tells most, and one on another node than the command's
+    # nothing; of those that failed, the first.
+    first = min(
+        tellers, key=lambda rank: (_is_vague(rank), _culprit(rank) != rank.rank, rank.ended_at or 0.0, rank.rank)
+    )
+    parameters = dict(first.parameters)
+    if outcome == "halted" and not parameters.get("checkpoint"):
+        saved = [rank.parameters["checkpoint"] for rank in tellers if rank.parameters.get("checkpoint")]
+        parameters["checkpoint"] = saved[0] if saved else ""
+    return Ending(
+        outcome=outcome,
+        rank=first.rank,
+        time=max(rank.ended_at or 0.0 for rank in over),
+        step=max(rank.step for rank in over) if outcome == "finished" else first.step,
+        rule=first.reason,
+        parameters=parameters,
+        error=first.error,
+    )
+
+
+def _is_vague(rank: Rank) -> bool:
+    return rank.reason == COMMAND and not rank.parameters.get("reason")
+
+
+def _culprit(rank: Rank) -> int:
+    """Returns the rank that caused a rank's halt: itself, unless its evidence names another."""
+    named = rank.parameters.get("culprit")
+    return named if isinstance(named, int) else rank.rank
+
+
+def judge(run: Run, ranks: Iterable[Rank], *, silent: bool = False) -> Ending | None:
+    """Decides with :func:`ending` whether this run is over."""
+    return ending(ranks, run.world_size, superseded_until=run.superseded_until, silent=silent)
+
+
+def settle(run: Run, found: Ending | None) -> bool:
+    """Writes a decision into a run's record.
+
+    Returns:
+        Whether the run's state changed.
+    """
+    before = run.state
+    if found is None:
+        # What was imported does not run any more, also where its file does not say how it ended.
+        run.state, run.ended_at, run.ending = LOST if run.node == journal.IMPORTED_NODE else RUNNING, None, {}
+    else:
+        run.state, run.ended_at = found.outcome, found.time
+        run.ending = {
+            "outcome": found.outcome,
+            "rank": found.rank,
+            "time": found.time,
+            "step": found.step,
+            "rule": found.rule,
+            "parameters": found.parameters,
+            "error": found.error,
+        }
+    return run.state != before
+
+
+def tell_lost(connection: Connection, run: Run, *, now: float, silent_since: float, state: AlertState) -> None:
+    """Raises the alert that a run is lost, or says that it is over.
+
+    Args:
+        connection: A transaction that holds the run's row lock, so that the state and the alert change together.
+        run: The run.
+        now: The server's clock.
+        silent_since: When it was last heard before the silence.
+        state: ``"firing"`` or ``"resolved"``.
+    """
+    seconds = round(max(0.0, now - silent_since), 1)
+    found = FindingRaised(
+        time=now, rule=RUN_LOST, severity="warning", step=run.step, parameters={"seconds": seconds}, state=state
+    )
+    alerts.raise_alerts(connection, run.id, [found])
+
+
+def mark_silent(database: Database, *, now: float, lost_after: float) -> list[tuple[str, int]]:
+    """Marks the running runs of which nothing was heard for long.
+
+    Args:
+        database: The database.
+        now: The server's clock.
+        lost_after: Seconds of silence that are too many.
+
+    Returns:
+        The ids and new versions of the runs that changed.
+    """
+    with database.read() as connection:
+        silent = records.silent_since(connection, RUNNING, now - lost_after)
+    if not silent:
+        return []
+    changed = []
+    with database.write() as connection:
+        for run in records.lock_runs(connection, silent).values():
+            if run.state != RUNNING or run.heard_at >= now - lost_after:
+                continue  # heard in the meantime
+            found = judge(run, records.ranks_of(connection, run.id).values(), silent=True)
+            if found is None:
+                run.state = LOST
+                if run.node != journal.IMPORTED_NODE:  # its file does not say how it ended, and that is no alarm
+                    tell_lost(connection, run, now=now, silent_since=run.heard_at, state="firing")
+            else:
+                settle(run, found)
+                records.close_commands(connection, run.id)
+            run.version += 1
+            records.save_run(connection, run, described=False)
+            changed.append((run.id, run.version))
+    return changed
+
+
+async def watch(database: Database, live: Live, *, clock: Callable[[], float], lost_after: float, every: float) -> None:
+    """Looks for silent runs for ever; to be cancelled when the server stops."""
+    while True:
+        await asyncio.sleep(every)
+        try:
+            changed = await to_thread.run_sync(lambda: mark_silent(database, now=clock(), lost_after=lost_after))
+        except Exception:
+            # The database may be away for a while. Stopping to look would be worse than looking in vain.
+            logger.exception("could not look for silent runs")
+            continue
+        for run, version in changed:
+            live.publish(run, version)

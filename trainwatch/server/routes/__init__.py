@@ -1,0 +1,40 @@
+"""The HTTP API, one file a resource; thin: what is decided or stored is decided and stored elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter
+
+from trainwatch.server.access import Allowed
+from trainwatch.server.routes import (
+    alerts,
+    backtests,
+    charts,
+    commands,
+    events,
+    health,
+    ingest,
+    login,
+    rules,
+    runs,
+    series,
+)
+from trainwatch.server.schemas import Problem
+
+_PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
+    401: {"model": Problem, "description": "A token is needed."},
+    403: {"model": Problem, "description": "Refused because of its Host or Origin."},
+    422: {"model": Problem, "description": "A parameter makes no sense."},
+    503: {"model": Problem, "description": "The database cannot be reached."},
+}
+
+
+def api() -> APIRouter:
+    """Returns all routes under ``/api``; each asks for access except health and login."""
+    router = APIRouter(prefix="/api", responses=_PROBLEMS)
+    for public in (health, login):
+        router.include_router(public.router)
+    for private in (ingest, runs, charts, series, events, commands, alerts, rules, backtests):
+        router.include_router(private.router, dependencies=[Allowed])
+    return router

@@ -1,0 +1,73 @@
+"""A run's series: what there is, and their points."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query
+
+from trainwatch.metrics import describe
+from trainwatch.server import drawing
+from trainwatch.server.models import NO_RANK
+from trainwatch.server.routes.charts import High, Low
+from trainwatch.server.schemas import Axis, SeriesData, SeriesInfo
+from trainwatch.server.services import NO_SUCH_RUN, ServicesDep, known_run
+from trainwatch.server.store import points
+
+router = APIRouter(tags=["runs"])
+
+
+@router.get("/runs/{run}/series", responses=NO_SUCH_RUN)
+def series(services: ServicesDep, run: str) -> list[SeriesInfo]:
+    """Returns the run's series."""
+    with services.database.read() as connection:
+        known_run(connection, run)
+        return [
+            SeriesInfo(
+                metric=one.metric,
+                rank=None if one.rank == NO_RANK else one.rank,
+                device=one.device,
+                unit=describe(one.metric).unit,
+                points=one.points,
+                nonfinite=one.nonfinite,
+                last=one.last_value,
+                last_step=one.last_step,
+            )
+            for one in points.listed(connection, run)
+        ]
+
+
+@router.get("/runs/{run}/series/data", responses=NO_SUCH_RUN)
+def data(
+    services: ServicesDep,
+    run: str,
+    metric: str,
+    rank: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
+    device: str = "",
+    x: Axis = "step",
+    low: Low = None,
+    high: High = None,
+    limit: Annotated[int, Query(alias="points", ge=4, le=1_000_000, description="About how many at most.")] = 4000,
+) -> SeriesData:
+    """Returns a series' points, thinned so that minima, maxima and non-finite points survive.
+
+    By steps, one that was done again after the run was taken up from a checkpoint is there once, as it was done last;
+    by time, all that happened is there.
+    """
+    if low is not None and high is not None and low > high:
+        raise HTTPException(422, "'from' is greater than 'to'.")
+    with services.database.read() as connection:
+        known_run(connection, run)
+        wanted = (NO_RANK if rank is None else rank, device)
+        for one in points.listed(connection, run, [metric]):
+            if (one.rank, one.device) == wanted:
+                found = drawing.column(connection, run, one, axis=x, low=low, high=high, width=max(1, limit // 4))
+                return SeriesData(
+                    metric=metric,
+                    rank=rank,
+                    device=device,
+                    step=found.step.tolist(),
+                    time=found.time.tolist(),
+                    value=found.value.tolist(),
+                )
+    raise HTTPException(404, f"The run has no series {metric[:100]!r} for this rank and device.")

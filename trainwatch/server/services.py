@@ -1,0 +1,54 @@
+"""What the routes work with, made once when the server starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from anyio import CapacityLimiter
+from fastapi import Depends, HTTPException, Request
+from sqlalchemy import Connection
+
+from trainwatch.server.db import Database
+from trainwatch.server.ingest import Ingest
+from trainwatch.server.live import Live
+from trainwatch.server.schemas import Problem
+from trainwatch.server.settings import Settings
+from trainwatch.server.store import runs
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts of a running server."""
+
+    settings: Settings
+    database: Database
+    live: Live
+    ingest: Ingest
+    # Shipments wait for the writer. In threads of their own, so that pages are answered meanwhile.
+    ingest_threads: CapacityLimiter
+    clock: Callable[[], float] = time.time
+
+
+def services(request: Request) -> Services:
+    """Returns the server's parts, for a route."""
+    found: Services = request.app.state.services
+    return found
+
+
+NO_SUCH_RUN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": Problem, "description": "There is no such run."}}
+ServicesDep = Annotated[Services, Depends(services)]
+
+
+def known_run(connection: Connection, run: str) -> int:
+    """Returns a run's version.
+
+    Raises:
+        HTTPException: 404; there is no such run.
+    """
+    version = runs.version(connection, run)
+    if version is None:
+        raise HTTPException(404, f"There is no run {run[:100]!r}.")
+    return version

@@ -1,0 +1,266 @@
+"""A run and its ranks as the ingest changes them: read at the begin of its transaction, written back at its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import Connection, Table, bindparam, func, select, update
+from sqlalchemy.dialects.sqlite import Insert
+
+from trainwatch.charts import Attempt
+from trainwatch.server.db import insert_for
+from trainwatch.server.models import commands, devices, ranks, runs, sources
+
+
+@dataclass(slots=True)
+class Run:
+    """The row of a run; the columns are explained in :mod:`trainwatch.server.models`."""
+
+    id: str
+    project: str
+    node: str
+    started_at: float
+    last_event_at: float
+    heard_at: float
+    name: str = ""
+    state: str = "running"
+    ended_at: float | None = None
+    superseded_until: float = 0.0
+    step: int = 0
+    max_steps: int = 0
+    world_size: int = 1
+    described_by: int | None = None
+    policy: str = "record"
+    loss_source: str = ""
+    output_dir: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+    dataset: dict[str, Any] = field(default_factory=dict)
+    loss_rank: int | None = None
+    last_loss: float = math.nan
+    eval_rank: int | None = None
+    last_eval_loss: float = math.nan
+    sparkline: bytes | None = None
+    ending: dict[str, Any] = field(default_factory=dict)
+    version: int = 0
+
+
+@dataclass(slots=True)
+class Rank:
+    """The row of a rank; ``waiting`` is one of which no process said yet that it began."""
+
+    run: str
+    rank: int
+    node: str
+    source: str = ""
+    started_at: float | None = None
+    pid: int = 0
+    state: str = "waiting"
+    step: int = 0
+    phase: str = ""
+    last_event_at: float = 0.0
+    ended_at: float | None = None
+    reason: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+    traceback: str = ""
+    oom_kills: int = 0
+
+    def is_newest(self, source: str) -> bool:
+        """Tells whether a source is of the rank's newest process, as far as is known."""
+        return self.source in ("", source)
+
+    def takes_part(self, superseded_until: float) -> bool:
+        """Tells whether the rank's newest process is of the run's newest launch.
+
+        It is not if it ran beside a process that was replaced since: its own successor is on the way, or the run has
+        fewer ranks now.
+
+        Args:
+            superseded_until: Last sign of the processes that were replaced; the run's.
+        """
+        return self.started_at is None or self.started_at >= superseded_until
+
+
+@dataclass(slots=True)
+class Source:
+    """The row of a source: how far it is stored and what was lost of it."""
+
+    run: str
+    source: str
+    node: str
+    rank: int | None
+    next: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
+    reported_errors: dict[str, int] = field(default_factory=dict)
+    reported_lost: dict[str, int] = field(default_factory=dict)
+    message: str = ""
+    started_at: float | None = None
+    first_step: int | None = None
+    world_size: int | None = None
+
+
+# Written only when a run is described anew: they are large, and a shipment comes every second.
+_DESCRIPTION: Final = frozenset({"arguments", "environment", "model", "dataset"})
+_RUN_COLUMNS: Final = [runs.c[f.name] for f in fields(Run) if f.name not in _DESCRIPTION]
+_RANK_COLUMNS: Final = [ranks.c[f.name] for f in fields(Rank)]
+_SOURCE_COLUMNS: Final = [sources.c[f.name] for f in fields(Source)]
+
+
+def lock_runs(connection: Connection, ids: Collection[str]) -> dict[str, Run]:
+    """Reads runs and keeps other servers from changing them until the transaction ends.
+
+    In the order of their ids, so that two shipments with the same runs wait for each other and do not deadlock. The
+    descriptions are left empty.
+    """
+    query = select(*_RUN_COLUMNS).where(runs.c.id.in_(sorted(ids))).order_by(runs.c.id).with_for_update()
+    return {row.id: Run(**row._mapping) for row in connection.execute(query)}
+
+
+def make_run(connection: Connection, run: Run) -> None:
+    """Inserts a run unless another server did just now."""
+    connection.execute(insert_for(connection.dialect.name, runs).values(_row(run)).on_conflict_do_nothing())
+
+
+def save_run(connection: Connection, run: Run, *, described: bool) -> None:
+    """Writes a run back; its description only when it is new."""
+    values = {name: value for name, value in _row(run).items() if described or name not in _DESCRIPTION}
+    del values["id"]
+    connection.execute(update(runs).where(runs.c.id == run.id).values(values))
+
+
+def ranks_of(connection: Connection, run: str) -> dict[int, Rank]:
+    """Returns the ranks of a run."""
+    found = connection.execute(select(*_RANK_COLUMNS).where(ranks.c.run == run).order_by(ranks.c.rank))
+    return {row.rank: Rank(**row._mapping) for row in found}
+
+
+def save_ranks(connection: Connection, changed: Iterable[Rank]) -> None:
+    """Writes ranks, new ones or changed ones."""
+    _save(connection, ranks, ("run", "rank"), [_row(rank) for rank in changed])
+
+
+def describe_ranks(connection: Connection, run: str, column: str, documents: Mapping[int, dict[str, Any]]) -> None:
+    """Writes what ranks said of themselves: their ``setup`` or their ``signals``."""
+    if documents:
+        connection.execute(
+            update(ranks)
+            .where(ranks.c.run == run, ranks.c.rank == bindparam("number"))
+            .values({column: bindparam("document")}),
+            [{"number": number, "document": document} for number, document in documents.items()],
+        )
+
+
+def name_of(connection: Connection, run: str) -> str | None:
+    """Returns a run's name; None when there is no such run."""
+    found: str | None = connection.scalar(select(runs.c.name).where(runs.c.id == run))
+    return found
+
+
+def setups_of(connection: Connection, run: str) -> dict[int, dict[str, Any]]:
+    """Returns what each rank said of itself when it began, by section."""
+    query = select(ranks.c.rank, ranks.c.setup).where(ranks.c.run == run).order_by(ranks.c.rank)
+    return {row.rank: row.setup for row in connection.execute(query)}
+
+
+def signals_of(connection: Connection, run: str) -> dict[int, dict[str, Any]]:
+    """Returns each rank's newest word on what can be read; empty when it said none."""
+    query = select(ranks.c.rank, ranks.c.signals).where(ranks.c.run == run).order_by(ranks.c.rank)
+    return {row.rank: row.signals for row in connection.execute(query)}
+
+
+def save_differences(connection: Connection, run: str, found: list[dict[str, Any]]) -> None:
+    """Writes in what the run's ranks differ."""
+    connection.execute(update(runs).where(runs.c.id == run).values(differences={"differences": found}))
+
+
+def sources_of(connection: Connection, run: str, names: Collection[str] | None = None) -> dict[str, Source]:
+    """Returns the sources of a run, all or those named."""
+    query = select(*_SOURCE_COLUMNS).where(sources.c.run == run)
+    if names is not None:
+        query = query.where(sources.c.source.in_(list(names)))
+    return {row.source: Source(**row._mapping) for row in connection.execute(query)}
+
+
+def save_sources(connection: Connection, changed: Iterable[Source]) -> None:
+    """Writes sources, new ones or changed ones."""
+    _save(connection, sources, ("run", "source"), [_row(source) for source in changed])
+
+
+def attempts_of(connection: Connection, run: str) -> list[Attempt]:
+    """Returns the processes that finished a step, by rank and time."""
+    columns = (sources.c.rank, sources.c.started_at, sources.c.first_step, sources.c.world_size)
+    query = select(*columns).where(
+        sources.c.run == run,
+        sources.c.rank.is_not(None),
+        sources.c.started_at.is_not(None),
+        sources.c.first_step.is_not(None),
+    )
+    rows = connection.execute(query.order_by(sources.c.rank, sources.c.started_at))
+    return [Attempt(row.rank, row.started_at, row.first_step, row.world_size or 0) for row in rows]
+
+
+def save_devices(connection: Connection, changed: list[dict[str, Any]]) -> None:
+    """Writes the last known use and capacity of devices."""
+    _save(connection, devices, ("run", "rank", "device"), changed)
+
+
+def close_commands(connection: Connection, run: str) -> None:
+    """Withdraws a run's commands: the processes that they were meant for are over."""
+    connection.execute(update(commands).where(commands.c.run == run, commands.c.open).values(open=False))
+
+
+def silent_since(connection: Connection, state: str, moment: float) -> list[str]:
+    """Returns the runs in `state` of which nothing was heard since `moment`, by the server's clock."""
+    return list(connection.scalars(select(runs.c.id).where(runs.c.state == state, runs.c.heard_at < moment)))
+
+
+def running_on_several_nodes(connection: Connection) -> dict[str, int]:
+    """Returns the running runs whose ranks are on more than one node, and the last step of each."""
+    query = (
+        select(runs.c.id, runs.c.step)
+        .join(ranks, ranks.c.run == runs.c.id)
+        .where(runs.c.state == "running")
+        .group_by(runs.c.id, runs.c.step)
+        .having(func.count(ranks.c.node.distinct()) > 1)
+    )
+    return {row.id: row.step for row in connection.execute(query)}
+
+
+def touch(connection: Connection, ids: Collection[str], heard_at: float) -> None:
+    """Notes that the runs' agent was heard."""
+    connection.execute(
+        update(runs).where(runs.c.id == bindparam("key")).values(heard_at=bindparam("heard")),
+        [{"key": key, "heard": heard_at} for key in sorted(ids)],
+    )
+
+
+def touch_version(connection: Connection, run: str) -> int:
+    """Notes that something of a run changed that is not in its own row; returns the new version."""
+    changed = connection.execute(
+        update(runs).where(runs.c.id == run).values(version=runs.c.version + 1).returning(runs.c.version)
+    )
+    return int(changed.scalar_one())
+
+
+def _row(record: Run | Rank | Source) -> dict[str, Any]:
+    """A record as a row. Not ``asdict``, which copies its documents through and through."""
+    return {one.name: getattr(record, one.name) for one in fields(record)}
+
+
+def _save(connection: Connection, table: Table, key: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(_upsert(connection.dialect.name, table, key, tuple(rows[0])), rows)
+
+
+@cache
+def _upsert(dialect: str, table: Table, key: tuple[str, ...], columns: tuple[str, ...]) -> Insert:
+    """Builds the statement that inserts a row or overwrites these columns of the one with its key; it is not cheap."""
+    statement = insert_for(dialect, table)
+    changes = {name: statement.excluded[name] for name in columns if name not in key}
+    return statement.on_conflict_do_update(index_elements=list(key), set_=changes)

@@ -1,0 +1,1 @@
+"""What is observed in a training process, one file a thing."""
