@@ -1,26 +1,12 @@
-"""The tables. The schema itself is made by :mod:`trainwatch.migrations` alone; a test compares the two.
-
-Times are Unix seconds. Unless a column says otherwise they are by the clock of the machine that saw the event.
-"""
+"""What agents sent: runs, ranks, series and their points, phases, autopsies, alerts; and commands for the runs."""
 
 from __future__ import annotations
-
-from typing import Final
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Index, Integer, SmallInteger, Table
 from sqlalchemy import UniqueConstraint as Unique
 
 from trainwatch.server.db import Document, Packed, Reading, Words, metadata
-
-NO_RANK: Final = -1
-"""Stored for readings and alerts that belong to no rank: NULLs would defeat the unique keys."""
-
-_Id = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER numbers itself on SQLite
-
-
-def _run(*, primary_key: bool = False) -> Column[str]:
-    return Column("run", Words, ForeignKey("runs.id", ondelete="CASCADE"), nullable=False, primary_key=primary_key)
-
+from trainwatch.server.models.columns import Id, run_column
 
 runs = Table(
     "runs",
@@ -64,7 +50,7 @@ runs = Table(
 ranks = Table(
     "ranks",
     metadata,
-    _run(primary_key=True),
+    run_column(primary_key=True),
     Column("rank", Integer, primary_key=True, autoincrement=False),
     Column("node", Words, nullable=False),
     Column("source", Words, nullable=False, comment="Of the newest process that said it began; empty: none did."),
@@ -87,7 +73,7 @@ ranks = Table(
 sources = Table(
     "sources",
     metadata,
-    _run(primary_key=True),
+    run_column(primary_key=True),
     Column("source", Words, primary_key=True),
     Column("node", Words, nullable=False),
     Column("rank", Integer),
@@ -104,7 +90,7 @@ sources = Table(
 devices = Table(
     "devices",
     metadata,
-    _run(primary_key=True),
+    run_column(primary_key=True),
     Column("rank", Integer, primary_key=True, autoincrement=False),
     Column("device", Words, primary_key=True),
     Column("capacity", Double),
@@ -114,8 +100,8 @@ devices = Table(
 series = Table(
     "series",
     metadata,
-    Column("id", _Id, primary_key=True, autoincrement=True),
-    _run(),
+    Column("id", Id, primary_key=True, autoincrement=True),
+    run_column(),
     Column("rank", Integer, nullable=False),
     Column("metric", Words, nullable=False),
     Column("device", Words, nullable=False),
@@ -132,7 +118,7 @@ series = Table(
 points = Table(
     "points",
     metadata,
-    Column("series", _Id, primary_key=True, autoincrement=False),
+    Column("series", Id, primary_key=True, autoincrement=False),
     Column("position", BigInteger, primary_key=True, autoincrement=False, comment="Place in the series, from 0."),
     Column("step", BigInteger),
     Column("time", Double, nullable=False),
@@ -143,7 +129,7 @@ points = Table(
 chunks = Table(
     "chunks",
     metadata,
-    Column("series", _Id, ForeignKey("series.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("series", Id, ForeignKey("series.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
     Column("position", BigInteger, primary_key=True, autoincrement=False, comment="Of the first point."),
     Column("points", Integer, nullable=False),
     Column("nonfinite", Integer, nullable=False),
@@ -160,8 +146,8 @@ chunks = Table(
 phases = Table(
     "phases",
     metadata,
-    Column("id", _Id, primary_key=True, autoincrement=True),
-    _run(),
+    Column("id", Id, primary_key=True, autoincrement=True),
+    run_column(),
     Column("rank", Integer, nullable=False),
     Column("phase", Words, nullable=False),
     Column("step", BigInteger, nullable=False),
@@ -172,7 +158,7 @@ phases = Table(
 phase_totals = Table(
     "phase_totals",
     metadata,
-    _run(primary_key=True),
+    run_column(primary_key=True),
     Column("rank", Integer, primary_key=True, autoincrement=False),
     Column("phase", Words, primary_key=True),
     Column("entered", BigInteger, nullable=False),
@@ -184,8 +170,8 @@ phase_totals = Table(
 layer_sets = Table(
     "layer_sets",
     metadata,
-    Column("id", _Id, primary_key=True, autoincrement=True),
-    _run(),
+    Column("id", Id, primary_key=True, autoincrement=True),
+    run_column(),
     Column("names", Document, nullable=False),
     Index(None, "run"),
 )
@@ -193,10 +179,10 @@ layer_sets = Table(
 layer_chunks = Table(
     "layer_chunks",
     metadata,
-    Column("id", _Id, primary_key=True, autoincrement=True),
-    _run(),
+    Column("id", Id, primary_key=True, autoincrement=True),
+    run_column(),
     Column("rank", Integer, nullable=False),
-    Column("layers", _Id, ForeignKey("layer_sets.id", ondelete="CASCADE"), nullable=False),
+    Column("layers", Id, ForeignKey("layer_sets.id", ondelete="CASCADE"), nullable=False),
     Column("measurements", Integer, nullable=False),
     Column("step_low", BigInteger, nullable=False),
     Column("step_high", BigInteger, nullable=False),
@@ -213,8 +199,8 @@ layer_chunks = Table(
 autopsies = Table(
     "autopsies",
     metadata,
-    Column("id", _Id, primary_key=True, autoincrement=True),
-    _run(),
+    Column("id", Id, primary_key=True, autoincrement=True),
+    run_column(),
     Column("rank", Integer, nullable=False),
     Column("step", BigInteger, nullable=False),
     Column("time", Double, nullable=False),
@@ -225,8 +211,8 @@ autopsies = Table(
 out_of_memory = Table(
     "out_of_memory",
     metadata,
-    Column("id", _Id, primary_key=True, autoincrement=True),
-    _run(),
+    Column("id", Id, primary_key=True, autoincrement=True),
+    run_column(),
     Column("rank", Integer, nullable=False),
     Column("step", BigInteger, nullable=False),
     Column("time", Double, nullable=False),
@@ -242,8 +228,8 @@ out_of_memory = Table(
 checkpoints = Table(
     "checkpoints",
     metadata,
-    Column("id", _Id, primary_key=True, autoincrement=True),
-    _run(),
+    Column("id", Id, primary_key=True, autoincrement=True),
+    run_column(),
     Column("rank", Integer, nullable=False),
     Column("step", BigInteger, nullable=False),
     Column("path", Words, nullable=False),
@@ -255,8 +241,8 @@ checkpoints = Table(
 nonfinite_steps = Table(
     "nonfinite_steps",
     metadata,
-    Column("id", _Id, primary_key=True, autoincrement=True),
-    _run(),
+    Column("id", Id, primary_key=True, autoincrement=True),
+    run_column(),
     Column("rank", Integer, nullable=False),
     Column("step", BigInteger, nullable=False),
     Column("time", Double, nullable=False),
@@ -275,8 +261,8 @@ nonfinite_steps = Table(
 alerts = Table(
     "alerts",
     metadata,
-    Column("id", _Id, primary_key=True, autoincrement=True),
-    _run(),
+    Column("id", Id, primary_key=True, autoincrement=True),
+    run_column(),
     Column("rule", Words, nullable=False),
     Column("rank", Integer, nullable=False),
     Column("severity", Words, nullable=False),
@@ -305,8 +291,8 @@ rule_settings = Table(
 commands = Table(
     "commands",
     metadata,
-    Column("id", _Id, primary_key=True, autoincrement=True),
-    _run(),
+    Column("id", Id, primary_key=True, autoincrement=True),
+    run_column(),
     Column("action", Words, nullable=False),
     Column("reason", Words, nullable=False),
     Column("created_at", Double, nullable=False, comment="By the server's clock."),

@@ -1,0 +1,20 @@
+"""Retention, and coarser copies of long series.
+
+Revision: 0006
+Follows: 0005
+"""
+
+from __future__ import annotations
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Nothing yet."""
+
+
+def downgrade() -> None:
+    """Nothing yet."""

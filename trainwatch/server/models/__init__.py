@@ -1,0 +1,48 @@
+"""The tables. The schema itself is made by :mod:`trainwatch.migrations` alone; a test compares the two.
+
+Times are Unix seconds. Unless a column says otherwise they are by the clock of the machine that saw the event.
+"""
+
+from trainwatch.server.models.columns import NO_RANK
+from trainwatch.server.models.recorded import (
+    alerts,
+    autopsies,
+    checkpoints,
+    chunks,
+    commands,
+    devices,
+    layer_chunks,
+    layer_sets,
+    nonfinite_steps,
+    out_of_memory,
+    phase_totals,
+    phases,
+    points,
+    ranks,
+    rule_settings,
+    runs,
+    series,
+    sources,
+)
+
+__all__ = [
+    "NO_RANK",
+    "alerts",
+    "autopsies",
+    "checkpoints",
+    "chunks",
+    "commands",
+    "devices",
+    "layer_chunks",
+    "layer_sets",
+    "nonfinite_steps",
+    "out_of_memory",
+    "phase_totals",
+    "phases",
+    "points",
+    "ranks",
+    "rule_settings",
+    "runs",
+    "series",
+    "sources",
+]

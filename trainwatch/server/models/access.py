@@ -1,0 +1,1 @@
+"""Who is let in: tokens, and the sessions of browsers."""

@@ -1,0 +1,1 @@
+"""Where alerts go: channels, silences, and what is still to be delivered."""

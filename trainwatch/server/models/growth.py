@@ -1,0 +1,1 @@
+"""How long projects keep their data, and coarser copies of long series."""

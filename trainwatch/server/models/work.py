@@ -1,0 +1,1 @@
+"""Which server does the work that only one may do."""
