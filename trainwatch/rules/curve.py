@@ -7,9 +7,11 @@ hides NaN. An imported run has the log alone. A rule takes the better of the two
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
-from trainwatch.events import Event, Logged, StepEnded
+from trainwatch.events import Event, FindingRaised, Logged, StepEnded
+from trainwatch.rules.base import O, Rule, is_first
 from trainwatch.rules.window import RunningMedian
 
 LISTENS: Final[tuple[type[Event], ...]] = (StepEnded, Logged)
@@ -64,6 +66,36 @@ def loss_curve() -> Curve:
 def gradient_curve() -> Curve:
     """Returns the curve of the gradient norm before clipping."""
     return Curve("train/grad_norm", "train/grad_norm")
+
+
+class LossRule(Rule[O]):
+    """A rule that judges the run's loss, one finite value after the other."""
+
+    listens = LISTENS
+
+    def __init__(self, options: O) -> None:
+        super().__init__(options)
+        self._curve = loss_curve()
+
+    def observe(self, event: Any, rank: int | None) -> Iterable[FindingRaised]:
+        """See :class:`~trainwatch.rules.base.Rule`."""
+        if not is_first(rank):
+            return ()
+        loss = self._curve.take(event)
+        if loss is None:
+            return ()
+        if self._curve.restarted and self._restart():
+            return (self.cleared(event),)
+        # What is not finite is another rule's.
+        return self._judge(event, loss) if math.isfinite(loss) else ()
+
+    def _restart(self) -> bool:
+        """Forgets the curve so far; returns whether something had been found in it."""
+        raise NotImplementedError
+
+    def _judge(self, event: Any, loss: float) -> Iterable[FindingRaised]:
+        """Takes the next value, which is finite."""
+        raise NotImplementedError
 
 
 class Level:

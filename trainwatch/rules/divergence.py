@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any, Final
 
 from trainwatch.events import FindingRaised, Severity
-from trainwatch.rules.base import SEVERITIES, Count, Options, Positive, Rule, is_first
-from trainwatch.rules.curve import LISTENS, Level, LevelWindow, loss_curve
+from trainwatch.rules.base import SEVERITIES, Count, Options, Positive
+from trainwatch.rules.curve import Level, LevelWindow, LossRule
 
 _FEWEST: Final = 4
 _EARLY: Final = 0.5
@@ -36,7 +35,7 @@ class DivergenceOptions(Options, frozen=True, kw_only=True):
     explosion: Positive = 30.0
 
 
-class Divergence(Rule[DivergenceOptions]):
+class Divergence(LossRule[DivergenceOptions]):
     """The loss has risen above the best level of the run and does not come back.
 
     It compares with the run's own best time, so that it sees a slow rise as well as a jump. Losses that step up at the
@@ -44,12 +43,10 @@ class Divergence(Rule[DivergenceOptions]):
     """
 
     id = "divergence"
-    listens = LISTENS
     options_type = DivergenceOptions
 
     def __init__(self, options: DivergenceOptions) -> None:
         super().__init__(options)
-        self._curve = loss_curve()
         self._forget()
 
     def _forget(self) -> None:
@@ -66,21 +63,10 @@ class Divergence(Rule[DivergenceOptions]):
         super().configure(options)
         self._window.resize(options.window)
 
-    def observe(self, event: Any, rank: int | None) -> Iterable[FindingRaised]:
-        """See :class:`~trainwatch.rules.base.Rule`."""
-        if not is_first(rank):
-            return ()
-        loss = self._curve.take(event)
-        if loss is None:
-            return ()
-        if self._curve.restarted:
-            was = self._severity
-            self._forget()
-            if was is not None:
-                return (self.cleared(event),)
-        if not math.isfinite(loss):
-            return ()  # another rule's
-        return self._judge(event, loss)
+    def _restart(self) -> bool:
+        was = self._severity is not None
+        self._forget()
+        return was
 
     def _judge(self, event: Any, loss: float) -> Iterable[FindingRaised]:
         options, best = self.options, self._best

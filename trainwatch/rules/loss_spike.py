@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any, Final
 
 from trainwatch.events import FindingRaised, Severity
-from trainwatch.rules.base import Count, Options, Positive, Rule, is_first
-from trainwatch.rules.curve import LISTENS, Level, LevelWindow, loss_curve
+from trainwatch.rules.base import Count, Options, Positive
+from trainwatch.rules.curve import Level, LevelWindow, LossRule
 
 _FEWEST: Final = 10
 _CALM: Final = 5
@@ -32,19 +31,17 @@ class LossSpikeOptions(Options, frozen=True, kw_only=True):
     unrecovered: Count = 50
 
 
-class LossSpike(Rule[LossSpikeOptions]):
+class LossSpike(LossRule[LossSpikeOptions]):
     """The loss has jumped far above where it was.
 
     Most spikes recover by themselves and are a note. The level is held while a spike lasts.
     """
 
     id = "loss_spike"
-    listens = LISTENS
     options_type = LossSpikeOptions
 
     def __init__(self, options: LossSpikeOptions) -> None:
         super().__init__(options)
-        self._curve = loss_curve()
         self._forget()
 
     def _forget(self) -> None:
@@ -61,20 +58,12 @@ class LossSpike(Rule[LossSpikeOptions]):
         super().configure(options)
         self._window.resize(max(options.window, _FEWEST))
 
-    def observe(self, event: Any, rank: int | None) -> Iterable[FindingRaised]:
-        """See :class:`~trainwatch.rules.base.Rule`."""
-        if not is_first(rank):
-            return ()
-        loss = self._curve.take(event)
-        if loss is None:
-            return ()
-        if self._curve.restarted:
-            was = self._level
-            self._forget()
-            if was is not None:
-                return (self.cleared(event),)
-        if not math.isfinite(loss):
-            return ()
+    def _restart(self) -> bool:
+        was = self._level is not None
+        self._forget()
+        return was
+
+    def _judge(self, event: Any, loss: float) -> Iterable[FindingRaised]:
         level = self._level
         if level is not None:
             return self._follow(event, loss, level)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from statistics import fmean
 from typing import Any, Final
 
 from trainwatch.events import FindingRaised
-from trainwatch.rules.base import Count, Options, Rule, Share, is_first
-from trainwatch.rules.curve import LISTENS, loss_curve
+from trainwatch.rules.base import Count, Options, Share
+from trainwatch.rules.curve import LossRule
 
 _BLOCKS: Final = 32
 
@@ -28,7 +27,7 @@ class PlateauOptions(Options, frozen=True, kw_only=True):
     gain: Share = 0.025
 
 
-class Plateau(Rule[PlateauOptions]):
+class Plateau(LossRule[PlateauOptions]):
     """The run learns nothing: its later half is as high as its beginning.
 
     The whole curve is kept as at most 32 means of equal length, which are merged in pairs as the run grows. A run that
@@ -36,16 +35,14 @@ class Plateau(Rule[PlateauOptions]):
     """
 
     id = "plateau"
-    listens = LISTENS
     options_type = PlateauOptions
 
     def __init__(self, options: PlateauOptions) -> None:
         super().__init__(options)
-        self._curve = loss_curve()
-        self._matches = False
         self._forget()
 
     def _forget(self) -> None:
+        self._matches = False
         self._means: list[float] = []
         self._size = 1
         self._sum = 0.0
@@ -53,20 +50,12 @@ class Plateau(Rule[PlateauOptions]):
         self._values = 0
         self._report_at = 0
 
-    def observe(self, event: Any, rank: int | None) -> Iterable[FindingRaised]:
-        """See :class:`~trainwatch.rules.base.Rule`."""
-        if not is_first(rank):
-            return ()
-        loss = self._curve.take(event)
-        if loss is None:
-            return ()
-        if self._curve.restarted:
-            self._forget()
-            if self._matches:
-                self._matches = False
-                return (self.cleared(event),)
-        if not math.isfinite(loss):
-            return ()
+    def _restart(self) -> bool:
+        was = self._matches
+        self._forget()
+        return was
+
+    def _judge(self, event: Any, loss: float) -> Iterable[FindingRaised]:
         self._values += 1
         self._sum += loss
         self._count += 1
@@ -76,13 +65,13 @@ class Plateau(Rule[PlateauOptions]):
         means.append(self._sum / self._count)
         self._sum, self._count = 0.0, 0
         fewest = self.options.fewest_steps if self._curve.live else self.options.fewest
-        found = self._judge(event) if self._values >= fewest else ()
+        found = self._compare(event) if self._values >= fewest else ()
         if len(means) == _BLOCKS:
             means[:] = [(means[i] + means[i + 1]) / 2 for i in range(0, _BLOCKS, 2)]
             self._size *= 2
         return found
 
-    def _judge(self, event: Any) -> Iterable[FindingRaised]:
+    def _compare(self, event: Any) -> Iterable[FindingRaised]:
         means = self._means
         first = fmean(means[: len(means) // 4])
         last = fmean(means[len(means) // 2 :])
