@@ -119,3 +119,28 @@ class Limits:
                 del of[place]
         self._resident.pop(rank, None)
         self._sampled_at.pop(rank, None)
+
+
+class MappedFiles:
+    """By how much the pages of mapped files have grown in one process.
+
+    A data set on disk that is mapped and read fills the resident memory and ends nothing: the kernel takes its pages
+    back. What was there at first (libraries) stays in, as it does in what is known of the limit.
+    """
+
+    __slots__ = ("_first",)
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+
+    def grown(self, mapped: float | None) -> float:
+        """Returns the growth since the first reading, in bytes; 0 where nothing is known.
+
+        Args:
+            mapped: The newest ``memory/mapped``; None or NaN where it was not read.
+        """
+        if mapped is None or not mapped >= 0.0:
+            return 0.0
+        if self._first is None:
+            self._first = mapped
+        return max(mapped - self._first, 0.0)

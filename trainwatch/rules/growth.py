@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from trainwatch.events import Action, Event, FindingRaised, PhaseEntered, RunStarted, Sampled, Severity, StepEnded
 from trainwatch.forecast.growth import Forecast, Growth, Trend
-from trainwatch.forecast.limits import Limits
+from trainwatch.forecast.limits import Limits, MappedFiles
 from trainwatch.rules.base import SEVERITIES, Count, Options, Rule, Seconds, Share
 
 MEMORY_GROWTH: Final = "memory_growth"
@@ -31,31 +31,19 @@ _Place = tuple["int | None", str]
 class _Followed:
     """One device as one rank uses it, and what was last said of it."""
 
-    __slots__ = ("growth", "mapped", "matched", "said", "seconds", "severity", "since", "stepped", "time", "trend")
+    __slots__ = ("files", "growth", "matched", "said", "seconds", "severity", "since", "stepped", "time", "trend")
 
     def __init__(self, stepped: bool) -> None:
         self.stepped = stepped
         self.growth = Growth() if stepped else Growth(_SAMPLES_A_BLOCK)
         self.trend: Trend | None = None
-        self.mapped: float | None = None
+        self.files = MappedFiles()
         self.time = -math.inf
         self.seconds = math.nan
         self.said: float | None = None
         self.severity: Severity = "info"
         self.since = 0.0
         self.matched = 0.0
-
-    def files_since(self, mapped: float | None) -> float:
-        """Returns by how much the pages of mapped files have grown.
-
-        A data set on disk that is mapped and read fills the resident memory and ends nothing: the kernel takes its
-        pages back. What was there at first (libraries) stays in, as it does in what is known of the limit.
-        """
-        if mapped is None or not mapped >= 0.0:
-            return 0.0
-        if self.mapped is None:
-            self.mapped = mapped
-        return max(mapped - self.mapped, 0.0)
 
     def note_time(self, time: float) -> None:
         passed = time - self.time
@@ -104,7 +92,7 @@ class _Growing(Rule[O], Generic[O]):
                 if followed is None or not followed.stepped:
                     followed = self._followed[rank, device] = _Followed(stepped=True)
                 followed.note_time(event.time)
-                files = followed.files_since(values.get("memory/mapped"))
+                files = followed.files.grown(values.get("memory/mapped"))
                 followed.growth.observe(event.step, trough - files, values.get("memory/peak", trough) - files)
                 followed.trend = followed.growth.trend()
                 if followed.trend is not None or followed.said is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from trainwatch.events import Event, FindingRaised, RunStarted, Sampled, Severity, StepEnded
-from trainwatch.forecast.limits import Limits
+from trainwatch.forecast.limits import Limits, MappedFiles
 from trainwatch.rules.base import SEVERITIES, Options, Rule, Seconds, Share
 
 MEMORY_HEADROOM: Final = "memory_headroom"
@@ -50,7 +50,7 @@ class MemoryHeadroom(Rule[HeadroomOptions]):
         self._said: dict[_Place, tuple[Severity, float]] = {}
         self._stepped: set[_Place] = set()
         self._quiet: dict[_Place, float] = {}
-        self._mapped: dict[_Place, float] = {}
+        self._files: dict[_Place, MappedFiles] = {}
 
     def observe(self, event: Any, rank: int | None) -> Iterator[FindingRaised]:
         """See :class:`~trainwatch.rules.base.Rule`."""
@@ -63,9 +63,10 @@ class MemoryHeadroom(Rule[HeadroomOptions]):
                     used = values.get("memory/allocated")
                 if used is None:
                     continue
-                # Pages of files that were mapped since are given back.
-                mapped = values.get("memory/mapped", 0.0)
-                used -= max(mapped - self._mapped.setdefault((rank, device), mapped), 0.0)
+                files = self._files.get((rank, device))
+                if files is None:
+                    files = self._files[rank, device] = MappedFiles()
+                used -= files.grown(values.get("memory/mapped"))
                 self._stepped.add((rank, device))
                 limit = self._limits.limit(rank, device)
                 if limit is not None:
