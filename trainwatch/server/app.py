@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from anyio import CapacityLimiter
 from fastapi import FastAPI, Request
@@ -21,11 +21,20 @@ from trainwatch.server.compress import Compress
 from trainwatch.server.db import Database
 from trainwatch.server.ingest import Ingest
 from trainwatch.server.live import Live
+from trainwatch.server.periodic import Job, Runner
 from trainwatch.server.routes import api
 from trainwatch.server.services import Services
 from trainwatch.server.settings import Settings
 
 _INGEST_THREADS = 4
+
+
+def jobs() -> tuple[Job, ...]:
+    """Returns what a server does now and then, anew: some jobs remember something."""
+    return (
+        Job("liveness", lambda settings: settings.liveness_seconds, liveness.run),
+        Job("nodes", nodes.EVERY_SECONDS, nodes.Comparing()),
+    )
 
 
 def create_app(settings: Settings, *, clock: Callable[[], float] = time.time) -> FastAPI:
@@ -53,6 +62,7 @@ def create_app(settings: Settings, *, clock: Callable[[], float] = time.time) ->
         ingest=Ingest(database, live.publish, clock),
         ingest_threads=CapacityLimiter(_INGEST_THREADS),
         clock=clock,
+        jobs=Runner(jobs()),
     )
     app.include_router(api())
     app.include_router(ui.router())
@@ -68,29 +78,14 @@ def create_app(settings: Settings, *, clock: Callable[[], float] = time.time) ->
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
-    settings = services.settings
     await asyncio.to_thread(migrate.upgrade, services.database)
     services.live.open()
-    watching = [
-        asyncio.create_task(
-            liveness.watch(
-                services.database,
-                services.live,
-                clock=services.clock,
-                lost_after=settings.lost_after,
-                every=settings.liveness_seconds,
-            )
-        ),
-        asyncio.create_task(nodes.watch(services.database, services.live)),
-    ]
+    services.jobs.open(services)
     try:
         yield
     finally:
         services.live.close()
-        for task in watching:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await services.jobs.close()
         services.database.close()
 
 

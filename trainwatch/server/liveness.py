@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from anyio import to_thread
 from sqlalchemy import Connection
 
 from trainwatch import journal
@@ -16,11 +13,11 @@ from trainwatch.events import AlertState, FindingRaised
 from trainwatch.rules.ended import RUN_LOST
 from trainwatch.rules.halting import COMMAND
 from trainwatch.server.db import Database
-from trainwatch.server.live import Live
 from trainwatch.server.store import alerts, records
 from trainwatch.server.store.records import Rank, Run
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from trainwatch.server.services import Services
 
 RUNNING: Final = "running"
 LOST: Final = "lost"
@@ -187,15 +184,8 @@ def mark_silent(database: Database, *, now: float, lost_after: float) -> list[tu
     return changed
 
 
-async def watch(database: Database, live: Live, *, clock: Callable[[], float], lost_after: float, every: float) -> None:
-    """Looks for silent runs for ever; to be cancelled when the server stops."""
-    while True:
-        await asyncio.sleep(every)
-        try:
-            changed = await to_thread.run_sync(lambda: mark_silent(database, now=clock(), lost_after=lost_after))
-        except Exception:
-            # The database may be away for a while. Stopping to look would be worse than looking in vain.
-            logger.exception("could not look for silent runs")
-            continue
-        for run, version in changed:
-            live.publish(run, version)
+def run(services: Services) -> None:
+    """Looks for silent runs once."""
+    changed = mark_silent(services.database, now=services.clock(), lost_after=services.settings.lost_after)
+    for run_id, version in changed:
+        services.live.publish(run_id, version)

@@ -7,11 +7,8 @@ any server can take the next one.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from anyio import to_thread
 from msgspec.structs import replace
 from sqlalchemy import Connection
 
@@ -20,10 +17,10 @@ from trainwatch.rules import RULES, Rule
 from trainwatch.rules.engine import Engine
 from trainwatch.rules.settings import accepted
 from trainwatch.server.db import Database
-from trainwatch.server.live import Live
 from trainwatch.server.store import alerts, points, rebuilt, records, rule_settings
 
-logger = logging.getLogger("trainwatch")
+if TYPE_CHECKING:
+    from trainwatch.server.services import Services
 
 KEY: Final = "nodes"
 """Key of what is found here: an agent's own finding about the same rank is another alert."""
@@ -132,15 +129,13 @@ def _news(found: list[FindingRaised], open_ones: dict[tuple[str, int | None], Fi
     return news + [replace(old, state="resolved") for name, old in open_ones.items() if name not in now]
 
 
-async def watch(database: Database, live: Live) -> None:
-    """Compares nodes for ever; to be cancelled when the server stops."""
-    seen: dict[str, int] = {}
-    while True:
-        await asyncio.sleep(EVERY_SECONDS)
-        try:
-            changed = await to_thread.run_sync(compare_nodes, database, seen)
-        except Exception:
-            logger.exception("could not compare the nodes of runs")
-            continue
-        for run, version in changed:
-            live.publish(run, version)
+class Comparing:
+    """The job: it remembers which runs have not moved since its last look."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+
+    def __call__(self, services: Services) -> None:
+        """Compares the nodes of all runs once."""
+        for run, version in compare_nodes(services.database, self._seen):
+            services.live.publish(run, version)

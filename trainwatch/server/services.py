@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from anyio import CapacityLimiter
@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from trainwatch.server.db import Database
 from trainwatch.server.ingest import Ingest
 from trainwatch.server.live import Live
+from trainwatch.server.periodic import Runner
 from trainwatch.server.schemas import Problem
 from trainwatch.server.settings import Settings
 from trainwatch.server.store import runs
@@ -30,6 +31,11 @@ class Services:
     # Shipments wait for the writer. In threads of their own, so that pages are answered meanwhile.
     ingest_threads: CapacityLimiter
     clock: Callable[[], float] = time.time
+    jobs: Runner = field(default_factory=Runner)
+
+    def wake(self, name: str) -> None:
+        """Runs a periodic job at once on this server; from any thread, after the commit that made it necessary."""
+        self.jobs.wake(name)
 
 
 def services(request: Request) -> Services:
