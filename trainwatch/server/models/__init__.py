@@ -4,6 +4,7 @@ Times are Unix seconds. Unless a column says otherwise they are by the clock of 
 """
 
 from trainwatch.server.models.columns import NO_RANK
+from trainwatch.server.models.delivery import channels, deliveries, delivery_attempts, silences
 from trainwatch.server.models.recorded import (
     alerts,
     autopsies,
@@ -29,9 +30,12 @@ __all__ = [
     "NO_RANK",
     "alerts",
     "autopsies",
+    "channels",
     "checkpoints",
     "chunks",
     "commands",
+    "deliveries",
+    "delivery_attempts",
     "devices",
     "layer_chunks",
     "layer_sets",
@@ -44,5 +48,6 @@ __all__ = [
     "rule_settings",
     "runs",
     "series",
+    "silences",
     "sources",
 ]
