@@ -3,6 +3,7 @@
 Times are Unix seconds. Unless a column says otherwise they are by the clock of the machine that saw the event.
 """
 
+from trainwatch.server.models.access import sessions, tokens
 from trainwatch.server.models.columns import NO_RANK
 from trainwatch.server.models.delivery import channels, deliveries, delivery_attempts, silences
 from trainwatch.server.models.recorded import (
@@ -25,6 +26,7 @@ from trainwatch.server.models.recorded import (
     series,
     sources,
 )
+from trainwatch.server.models.work import leases
 
 __all__ = [
     "NO_RANK",
@@ -39,6 +41,7 @@ __all__ = [
     "devices",
     "layer_chunks",
     "layer_sets",
+    "leases",
     "nonfinite_steps",
     "out_of_memory",
     "phase_totals",
@@ -48,6 +51,8 @@ __all__ = [
     "rule_settings",
     "runs",
     "series",
+    "sessions",
     "silences",
     "sources",
+    "tokens",
 ]
