@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from trainwatch import configfile
 from trainwatch.events import Policy, RuleSettings
-from trainwatch.rules import RULES
 from trainwatch.rules.nonfinite import NONFINITE_GRADIENT, NONFINITE_LOSS
 from trainwatch.rules.settings import accepted, merged
 from trainwatch.settings import Settings
@@ -39,10 +38,18 @@ def collect(given: Mapping[str, Any] | None, settings: Settings, directory: Path
         except configfile.ConfigError as error:
             problems = [str(error)]
         else:
-            from_file, wrong = accepted(content, RULES)
+            from_file, wrong = _accepted(content)
             problems += [f"{path}: {problem}" for problem in wrong]
-    from_code, wrong = accepted(given or {}, RULES)
+    from_code, wrong = _accepted(given or {})
     return merged(from_file, from_code), problems + wrong
+
+
+def _accepted(settings: Any) -> tuple[RuleSettings, list[str]]:
+    if settings == {}:
+        return {}, []
+    from trainwatch.rules import RULES  # to import the rules takes longer than all else here, and few set any
+
+    return accepted(settings, RULES)
 
 
 def policy_for(given: Policy | None, rules: RuleSettings) -> tuple[Policy, RuleSettings]:
