@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,7 @@ metadata: Final = MetaData(
 )
 
 _WRITES: Final = "trainwatch_writes"
+_WAKES: Final = "trainwatch_wakes"
 _BUSY_SECONDS: Final = 30
 
 
@@ -117,6 +118,8 @@ class Database:
     def __init__(self, url: str) -> None:
         parsed = make_url(url)
         self.url = url
+        self.wake: Callable[[str], None] = lambda _name: None
+        """Told the names that :func:`wake_after_commit` noted, once they are committed."""
         self.kind = parsed.get_backend_name()
         # SQLite has one writer at a time. Waiting here, in order, is fairer and cheaper than SQLite's own polling.
         self._writer: AbstractContextManager[Any] = threading.Lock() if self.kind == "sqlite" else nullcontext()
@@ -141,12 +144,29 @@ class Database:
         """Opens a write transaction; committed at the end, rolled back on an exception."""
         with self._writer, self.engine.connect() as plain_connection:
             connection = plain_connection.execution_options(**{_WRITES: True})
-            with connection.begin():
-                yield connection
+            try:
+                with connection.begin():
+                    yield connection
+            except BaseException:
+                connection.info.pop(_WAKES, None)
+                raise
+            wakes: set[str] = connection.info.pop(_WAKES, set())
+        for name in wakes:
+            self.wake(name)
 
     def close(self) -> None:
         """Closes all connections."""
         self.engine.dispose()
+
+
+def wake_after_commit(connection: Connection, name: str) -> None:
+    """Has a periodic job run as soon as this transaction is committed; not when it is rolled back.
+
+    Args:
+        connection: Of a write transaction.
+        name: The job's name.
+    """
+    connection.info.setdefault(_WAKES, set()).add(name)
 
 
 def _prepare_sqlite(engine: Engine) -> None:

@@ -119,8 +119,8 @@ def _store(connection: Connection, run: Run, batches: list[Batch]) -> dict[str, 
     evidence.add_autopsies(connection, digest.autopsies)
     evidence.add_out_of_memory(connection, digest.out_of_memory)
     if digest.restarted:
-        alerts.supersede(connection, run.id, run.superseded_until)
-    alerts.raise_alerts(connection, run.id, digest.findings, superseded_until=run.superseded_until)
+        alerts.supersede(connection, run.id, run.superseded_until, now=run.heard_at)
+    alerts.raise_alerts(connection, run.id, digest.findings, now=run.heard_at, superseded_until=run.superseded_until)
     layers.append(connection, run.id, digest.layers)
     records.save_ranks(connection, (digest.ranks[number] for number in sorted(digest.changed_ranks)))
     records.save_sources(connection, sources.values())

@@ -147,7 +147,7 @@ def tell_lost(connection: Connection, run: Run, *, now: float, silent_since: flo
     found = FindingRaised(
         time=now, rule=RUN_LOST, severity="warning", step=run.step, parameters={"seconds": seconds}, state=state
     )
-    alerts.raise_alerts(connection, run.id, [found])
+    alerts.raise_alerts(connection, run.id, [found], now=now)
 
 
 def mark_silent(database: Database, *, now: float, lost_after: float) -> list[tuple[str, int]]:

@@ -71,7 +71,7 @@ def compare_nodes(database: Database, seen: dict[str, int]) -> list[tuple[str, i
                 locked = records.lock_runs(connection, [run]).get(run)
                 if locked is None:
                     continue
-                alerts.raise_alerts(connection, run, news)
+                alerts.raise_alerts(connection, run, news, now=locked.heard_at)
                 locked.version += 1
                 records.save_run(connection, locked, described=False)
                 changed.append((run, locked.version))

@@ -11,6 +11,8 @@ from sqlalchemy import Connection, Row, insert, select, update
 from trainwatch.events import FindingRaised
 from trainwatch.rules.base import SEVERITIES
 from trainwatch.server.models import NO_RANK, alerts
+from trainwatch.server.store import outbox
+from trainwatch.server.store.outbox import Change, ChangeKind
 
 _STEP: Final = ("first_step", "last_step")
 _STATES: Final = {"firing": 0, "pending": 1, "resolved": 3}
@@ -21,9 +23,9 @@ _Name = tuple[str, int, str]
 
 
 def raise_alerts(
-    connection: Connection, run: str, findings: Sequence[FindingRaised], *, superseded_until: float = 0.0
+    connection: Connection, run: str, findings: Sequence[FindingRaised], *, now: float, superseded_until: float = 0.0
 ) -> None:
-    """Adds findings to the run's alerts, one alert for each rule, rank and key.
+    """Adds findings to the run's alerts, one alert for each rule, rank and key, and what is to be told to the outbox.
 
     The newest finding gives an alert its state, severity and parameters; one that comes late only counts.
 
@@ -31,6 +33,7 @@ def raise_alerts(
         connection: Of a write transaction.
         run: The run's id.
         findings: What its agents report.
+        now: The server's clock.
         superseded_until: Last sign of processes that were replaced since: what was wrong with them is over.
     """
     grouped: defaultdict[_Name, list[FindingRaised]] = defaultdict(list)
@@ -41,8 +44,8 @@ def raise_alerts(
     rules = {rule for rule, _, _ in grouped}
     query = select(alerts).where(alerts.c.run == run, alerts.c.rule.in_(rules))
     known = {(row.rule, row.rank, row.key): row for row in connection.execute(query)}
-    for name, same in grouped.items():
-        _raise(connection, run, name, same, known.get(name), superseded_until)
+    changes = [_raise(connection, run, name, same, known.get(name), superseded_until) for name, same in grouped.items()]
+    outbox.enqueue(connection, run, [change for change in changes if change is not None], now)
 
 
 def _raise(
@@ -52,7 +55,7 @@ def _raise(
     same: list[FindingRaised],
     before: Row[Any] | None,
     superseded_until: float,
-) -> None:
+) -> Change | None:
     newest = max(enumerate(same), key=lambda item: (item[1].time, item[0]))[1]
     steps = [finding.step for finding in same if finding.step is not None]
     times = [finding.time for finding in same]
@@ -75,24 +78,71 @@ def _raise(
             changes["action"] = newest.action
     if before is None:
         rule, rank, key = name
-        connection.execute(insert(alerts).values(run=run, rule=rule, rank=rank, key=key, **changes))
+        added = connection.execute(insert(alerts).values(run=run, rule=rule, rank=rank, key=key, **changes))
+        number = added.inserted_primary_key[0] if added.inserted_primary_key else None
     else:
-        connection.execute(update(alerts).where(alerts.c.id == before.id).values(**changes))
+        number = before.id
+        connection.execute(update(alerts).where(alerts.c.id == number).values(**changes))
+    if number is None or name[0] == _WORD:
+        return None
+    return _news(name, number, before, changes)
 
 
-def supersede(connection: Connection, run: str, until: float) -> None:
+def _news(name: _Name, number: int, before: Row[Any] | None, changes: dict[str, Any]) -> Change | None:
+    """Returns what there is to tell of an alert that changed; None for nothing."""
+    old, new = before.state if before is not None else "", changes.get("state", "")
+    if before is not None and old == "firing" and new == "resolved":
+        return _change("resolved", before, changes["last_at"])
+    if new != "firing":
+        return None
+    if before is not None and old == "firing" and SEVERITIES[changes["severity"]] <= SEVERITIES[before.severity]:
+        return None
+    rule, rank, key = name
+    return Change(
+        alert=number,
+        kind="raised" if old == "firing" else "fired",
+        rule=rule,
+        severity=changes["severity"],
+        rank=None if rank == NO_RANK else rank,
+        key=key,
+        step=changes["last_step"],
+        first_step=changes["first_step"],
+        time=changes["last_at"],
+        parameters=changes["parameters"],
+        silenced_until=None if before is None else before.silenced_until,
+    )
+
+
+def _change(kind: ChangeKind, row: Row[Any], time: float) -> Change:
+    """Returns the change of an alert whose row says what it was before."""
+    return Change(
+        alert=row.id,
+        kind=kind,
+        rule=row.rule,
+        severity=row.severity,
+        rank=None if row.rank == NO_RANK else row.rank,
+        key=row.key,
+        step=row.last_step,
+        first_step=row.first_step,
+        time=time,
+        parameters=row.parameters,
+        silenced_until=row.silenced_until,
+    )
+
+
+def supersede(connection: Connection, run: str, until: float, *, now: float) -> None:
     """Closes the alerts about processes that were replaced by newer ones.
 
     Args:
         connection: Of a write transaction.
         run: The run's id.
         until: Last sign of the replaced processes.
+        now: The server's clock.
     """
-    connection.execute(
-        update(alerts)
-        .where(alerts.c.run == run, alerts.c.state != "resolved", alerts.c.last_at <= until)
-        .values(state="resolved", resolved_at=until)
-    )
+    over = (alerts.c.run == run, alerts.c.state != "resolved", alerts.c.last_at <= until)
+    firing = connection.execute(select(alerts).where(*over, alerts.c.state == "firing", alerts.c.rule != _WORD)).all()
+    connection.execute(update(alerts).where(*over).values(state="resolved", resolved_at=until))
+    outbox.enqueue(connection, run, [_change("resolved", row, until) for row in firing], now)
 
 
 def alerts_of(connection: Connection, run: str, now: float) -> list[Row[Any]]:
