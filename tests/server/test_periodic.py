@@ -33,7 +33,7 @@ def run_jobs(home: Path, runner: Runner, until: Callable[[Services], None]) -> N
         try:
             await asyncio.to_thread(until, services)
         finally:
-            await runner.close()
+            await runner.close(services.database)
 
     asyncio.run(main())
     services.database.close()

@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,25 @@ metadata: Final = MetaData(
 _WRITES: Final = "trainwatch_writes"
 _WAKES: Final = "trainwatch_wakes"
 _BUSY_SECONDS: Final = 30
+_guard: ContextVar[Callable[[Connection], None] | None] = ContextVar("guard", default=None)
+
+# A server that is frozen, or cut off, in the middle of a transaction holds locks that others wait for. Postgres ends
+# its session after so long, and notices a peer that is gone; the client notices a Postgres that is gone.
+_SESSION: Final = (
+    "SET idle_in_transaction_session_timeout = '10s'",
+    "SET tcp_keepalives_idle = 5",
+    "SET tcp_keepalives_interval = 2",
+    "SET tcp_keepalives_count = 3",
+    "SET tcp_user_timeout = 10000",
+)
+POSTGRES_CONNECTION: Final[dict[str, Any]] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""How a connection to Postgres notices within seconds that nobody is there any more."""
 
 
 class Reading(TypeDecorator[float]):
@@ -131,7 +151,10 @@ class Database:
             )
             _prepare_sqlite(self.engine)
         else:
-            self.engine = create_engine(url, pool_size=8, max_overflow=24, pool_pre_ping=True)
+            self.engine = create_engine(
+                url, pool_size=8, max_overflow=24, pool_pre_ping=True, connect_args=POSTGRES_CONNECTION
+            )
+            _prepare_postgres(self.engine)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -141,11 +164,17 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Opens a write transaction; committed at the end, rolled back on an exception."""
+        """Opens a write transaction; committed at the end, rolled back on an exception.
+
+        Whoever works under :func:`guarded` is checked first.
+        """
         with self._writer, self.engine.connect() as plain_connection:
             connection = plain_connection.execution_options(**{_WRITES: True})
             try:
                 with connection.begin():
+                    check = _guard.get()
+                    if check is not None:
+                        check(connection)
                     yield connection
             except BaseException:
                 connection.info.pop(_WAKES, None)
@@ -157,6 +186,28 @@ class Database:
     def close(self) -> None:
         """Closes all connections."""
         self.engine.dispose()
+
+
+@contextmanager
+def guarded(check: Callable[[Connection], None]) -> Iterator[None]:
+    """Has every write transaction of this thread begin with `check`, until the block ends.
+
+    Args:
+        check: Raises when the transaction must not be.
+    """
+    token = _guard.set(check)
+    try:
+        yield
+    finally:
+        _guard.reset(token)
+
+
+def _prepare_postgres(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: Any, _record: Any) -> None:
+        for line in _SESSION:
+            connection.execute(line)
+        connection.commit()
 
 
 def wake_after_commit(connection: Connection, name: str) -> None:

@@ -1,28 +1,40 @@
 """Work that is done again and again beside the answering of requests, each piece by one server at a time.
 
 A :class:`Job` is listed in :func:`trainwatch.server.app.jobs`. Its function is called in a thread of its own, now and
-then and when something woke it; what it raises is logged and does not end it.
+then and when something woke it; what it raises is logged and does not end it. Of several servers the one that holds a
+job's lease does it. Each of its write transactions makes sure of that first, so that a server that was frozen in the
+middle of it changes nothing when it wakes up and another has taken over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from anyio import CapacityLimiter, to_thread
 
+from trainwatch.server.db import Database, guarded
 from trainwatch.server.settings import Settings
+from trainwatch.server.store import leases
+from trainwatch.server.store.leases import Hold, Lease, Outdated
 
 if TYPE_CHECKING:
     from trainwatch.server.services import Services
 
 logger = logging.getLogger(__name__)
+
+_LOOKS: Final = 3
+"""How often a lease is renewed before it would end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,9 @@ class Runner:
     Args:
         jobs: What to run.
 
+    Attributes:
+        owner: This server's name in the leases.
+
     Raises:
         ValueError: Two jobs have the same name.
     """
@@ -77,8 +92,11 @@ class Runner:
         self._jobs: Final = {job.name: job for job in jobs}
         if len(self._jobs) != len(jobs):
             raise ValueError("two jobs have the same name")
+        self.owner: Final = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._status: Final = {job.name: JobStatus(job.name, held=not job.alone) for job in jobs}
         self._bells: Final = {job.name: asyncio.Event() for job in jobs}
+        self._leases: dict[str, Lease] = {}
+        self._held_until = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         # Guards the loop: a thread may wake a job while the server stops.
@@ -107,12 +125,18 @@ class Runner:
         with self._lock:
             self._loop = asyncio.get_running_loop()
         # Threads of their own: a job that waits for the database keeps no page waiting.
-        limiter = CapacityLimiter(max(1, len(self._jobs)))
+        limiter = CapacityLimiter(len(self._jobs) + 1)
+        if any(job.alone for job in self._jobs.values()):
+            self._tasks.append(asyncio.create_task(self._keep(services, limiter)))
         for job in self._jobs.values():
             self._tasks.append(asyncio.create_task(self._repeat(job, services, limiter)))
 
-    async def close(self) -> None:
-        """Ends when the runs in progress have ended."""
+    async def close(self, database: Database) -> None:
+        """Ends when the runs in progress have ended, and lets other servers go on.
+
+        Args:
+            database: Where the leases are.
+        """
         with self._lock:
             self._loop = None
         for task in self._tasks:
@@ -121,21 +145,72 @@ class Runner:
             with suppress(asyncio.CancelledError):
                 await task
         self._tasks.clear()
+        if self._leases:
+            self._leases = {}
+            with suppress(Exception):  # they end by themselves, a few seconds later
+                await to_thread.run_sync(_release, database, self.owner)
+
+    def _held(self, name: str) -> Lease | None:
+        """Returns the lease of a job while it is surely this server's."""
+        return self._leases.get(name) if time.monotonic() < self._held_until else None
+
+    async def _keep(self, services: Services, limiter: CapacityLimiter) -> None:
+        """Renews the leases, and takes those that another server left."""
+        seconds = services.settings.lease_seconds
+        names = [job.name for job in self._jobs.values() if job.alone]
+        while True:
+            try:
+                hold = await to_thread.run_sync(
+                    _keep, services.database, names, self.owner, seconds, limiter=limiter, abandon_on_cancel=True
+                )
+            except Exception:
+                logger.warning("cannot renew the leases of this server; it is tried again", exc_info=True)
+            else:
+                services.set_clock(hold.now, hold.asked_at)
+                fresh = [name for name, lease in hold.leases.items() if self._held(name) != lease]
+                # From the question on, which was before the database counted.
+                self._leases, self._held_until = hold.leases, hold.asked_at + seconds * (1 - 1 / _LOOKS / 2)
+                for name in fresh:
+                    logger.info("this server does the job %r now", name)
+                    self._bells[name].set()
+            for name in names:
+                self._status[name].held = self._held(name) is not None
+            await asyncio.sleep(seconds / _LOOKS)
 
     async def _repeat(self, job: Job, services: Services, limiter: CapacityLimiter) -> None:
         every = job.every if isinstance(job.every, int | float) else job.every(services.settings)
         bell, status = self._bells[job.name], self._status[job.name]
-        status.held = True
         while True:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(bell.wait(), every)
             bell.clear()
+            lease = self._held(job.name)
+            if job.alone and lease is None:
+                continue
             status.last_at, begun = services.clock(), time.monotonic()
             try:
-                await to_thread.run_sync(job.work, services, limiter=limiter)
+                await to_thread.run_sync(partial(_work, job, services, lease), limiter=limiter)
+            except Outdated:
+                logger.warning("another server does the job %r now; this one changed nothing", job.name)
+                self._leases.pop(job.name, None)
             except Exception:
                 # The database may be away for a while. To stop would be worse than to try in vain.
                 status.errors += 1
                 logger.exception("the job %r failed; it is tried again", job.name)
             status.runs += 1
             status.last_seconds = time.monotonic() - begun
+
+
+def _work(job: Job, services: Services, lease: Lease | None) -> None:
+    with guarded(partial(leases.check, lease=lease)) if lease else nullcontext():
+        job.work(services)
+
+
+def _keep(database: Database, names: Sequence[str], owner: str, seconds: float) -> Hold:
+    with database.write() as connection:
+        return leases.keep(connection, names, owner, seconds)
+
+
+def _release(database: Database, owner: str) -> None:
+    with database.write() as connection:
+        leases.release(connection, owner)
