@@ -1,168 +1,180 @@
-"""How fast a server stores what an agent ships: points a second through HTTP into SQLite, beside plain executemany.
+"""How fast a server stores what agents ship: points a second through HTTP into SQLite and into Postgres.
 
-A server process with a fresh SQLite database takes the shipments of one agent. In turns with it the same rows go into a
-table of the same shape on the same disk by ``sqlite3``'s executemany, one transaction for each shipment.
+A server process with a fresh database takes the shipments of 1, 8 and 64 agents, each with a run and a connection of its
+own. First they catch up: large shipments, each sent as soon as the one before is acknowledged. Then they are live:
+small shipments at a fixed pace, whose acknowledgement is timed from when they were due. In turns with the one agent's
+shipments the same number of rows goes into a plain table of the same kind of database on the same disk, over one
+connection, one transaction for each shipment.
 """
 
 from __future__ import annotations
 
-import math
 import random
 import signal
-import sqlite3
-import statistics
 import tempfile
-import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+import psutil
+
+from benchmarks.support.load import POINTS_A_STEP, Load, Outcome, Plan
 from benchmarks.support.report import Report, options, quantile, say
-from benchmarks.support.shipments import Client, encode, pieces, step
+from benchmarks.support.stores import Store, rows_of, store
 from tests.e2e.world import World
-from trainwatch.events import StepEnded
 
 _BACKLOG: Final = 1500
 """Steps of a shipment when an agent catches up: about the megabyte at which it cuts them."""
 _LIVE: Final = 50
-"""Steps of a shipment in half a second of a quick training."""
-_IN_TURN: Final = 4
+"""Steps of a live shipment: half a second of a quick training."""
+_LIVE_EVERY: Final = 0.5
+_AGENTS: Final = (1, 8, 64)
+_FASTEST_ACKNOWLEDGED: Final = 250.0
+_TARGETS: Final = {"sqlite": 200_000, "postgres": 120_000}
 
-Row = tuple[int, int, int, float, float | None]
+
+@dataclass(frozen=True)
+class Measured:
+    """One load, and what it cost."""
+
+    plan: Plan
+    outcome: Outcome
+    server_cpu: float
+    store_cpu: float
+
+    @property
+    def rate(self) -> float:
+        """Points a second."""
+        return self.plan.points / self.outcome.seconds
 
 
-class Plain:
-    """A table as the server's ``points``, filled with executemany.
+class Bench:
+    """One kind of database with a server before it.
 
     Args:
-        path: The database's file.
+        kind: ``sqlite`` or ``postgres``.
+        found: The database.
+        world: Where the server runs.
+        quick: Few repetitions.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._connection = sqlite3.connect(path, isolation_level=None)
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = NORMAL")
-        self._connection.execute("PRAGMA cache_size = -32768")
-        self._connection.execute(
-            "CREATE TABLE points (series INTEGER, position INTEGER, step INTEGER, time DOUBLE NOT NULL, value DOUBLE,"
-            " PRIMARY KEY (series, position)) WITHOUT ROWID"
+    def __init__(self, kind: str, found: Store, world: World, quick: bool) -> None:
+        self._kind = kind
+        self._store = found
+        self._world = world
+        self._quick = quick
+        self._stored = 0
+        world.environment["TRAINWATCH_DATABASE"] = found.url
+        world.start_server()
+        assert world.server is not None
+        self._server = psutil.Process(world.server.pid)
+
+    def run(self, report: Report) -> None:
+        """Measures, and adds the figures."""
+        name = self._store.name
+        turns = 3 if self._quick else 8
+        rates: list[float] = []
+        raw: list[float] = []
+        filled = 0
+        alone: list[Measured] = []
+        for turn in range(turns):
+            say(f"{name}: turn {turn + 1} of {turns} of one agent and a plain table")
+
+            def by_http(turn: int = turn) -> None:
+                alone.append(self._load(f"alone{turn}", 1, shipments=4, steps=_BACKLOG))
+                rates.append(alone[-1].rate)
+
+            def by_table(turn: int = turn) -> None:
+                chance = random.Random(turn)
+                begin = turn * 4 * _BACKLOG + 1
+                pieces = [
+                    rows_of(range(at, at + _BACKLOG), chance) for at in range(begin, begin + 4 * _BACKLOG, _BACKLOG)
+                ]
+                raw.append(sum(map(len, pieces)) / sum(self._store.fill(rows) for rows in pieces))
+
+            works: list[Callable[[], None]] = [by_http, by_table]
+            for work in works if turn % 2 == 0 else reversed(works):
+                work()
+            filled += 4 * _BACKLOG * POINTS_A_STEP
+        report.many(f"{name}: points a second by {self._store.means} into a plain table, one connection", raw, "1/s")
+        report.many(f"{name}: points a second through HTTP, 1 agent", rates, "1/s")
+        ratios = [ours / theirs for ours, theirs in zip(rates, raw, strict=True)]
+        report.many(f"{name}: HTTP to plain table", ratios, note="at least 0.5 is wanted")
+        self._costs(report, alone)
+        for agents in _AGENTS:
+            if agents > 1:
+                say(f"{name}: {agents} agents catch up")
+                shipments = max(2, (24 if self._quick else 96) // agents)
+                caught_up = self._load(f"many{agents}", agents, shipments=shipments, steps=_BACKLOG)
+                report.one(
+                    f"{name}: points a second through HTTP, {agents} agents",
+                    caught_up.rate,
+                    "1/s",
+                    note=f"{caught_up.plan.points:,} points; at least {_TARGETS[self._kind]:,} are wanted",
+                )
+                self._costs(report, [caught_up])
+            self._live(report, agents)
+        assert self._world.server is not None
+        self._world.server.send_signal(signal.SIGTERM)
+        self._world.server.wait(60)
+        report.one(f"{name}: on disk for a point", self._store.size() / self._stored, "bytes", note="all that is kept")
+        report.one(f"{name}: on disk for a point of the plain table", self._store.plain_size() / filled, "bytes")
+
+    def _live(self, report: Report, agents: int) -> None:
+        seconds = 5 if self._quick else 20
+        say(f"{self._store.name}: {agents} agents live, {seconds} s")
+        live = self._load(
+            f"live{agents}", agents, shipments=round(seconds / _LIVE_EVERY), steps=_LIVE, interval=_LIVE_EVERY
         )
-        self._series: dict[tuple[str, str], int] = {}
+        sent = agents * _LIVE * POINTS_A_STEP / _LIVE_EVERY
+        name = f"{self._store.name}: acknowledgement, {agents} live agents"
+        took = [1000 * seconds for seconds in live.outcome.took]
+        report.one(f"{name}, p50", quantile(took, 0.5), "ms", note=f"{sent:,.0f} points a second")
+        report.one(f"{name}, p99", quantile(took, 0.99), "ms", target=_FASTEST_ACKNOWLEDGED, note=f"of {len(took):,}")
+        self._costs(report, [live], live=True)
 
-    def rows(self, steps: list[StepEnded]) -> list[Row]:
-        """Makes the rows of steps, in the order in which they come."""
-        found: list[Row] = []
-        for one in steps:
-            found += [self._row(one, "", name, value) for name, value in one.values.items()]
-            for device, values in one.devices.items():
-                found += [self._row(one, device, name, value) for name, value in values.items()]
-        return found
+    def _load(self, name: str, agents: int, *, shipments: int, steps: int, interval: float = 0.0) -> Measured:
+        plan = Plan(self._world.url, f"{self._kind}-{name}", agents, shipments, steps, interval)
+        load = Load(plan)
+        server, own = self._cpu(), self._store.cpu()
+        outcome = load.go()
+        self._stored += plan.points
+        return Measured(plan, outcome, self._cpu() - server, self._store.cpu() - own)
 
-    def store(self, rows: list[Row]) -> float:
-        """Stores rows in one transaction, and returns the seconds that it took."""
-        began = time.perf_counter()
-        self._connection.execute("BEGIN IMMEDIATE")
-        self._connection.executemany("INSERT INTO points VALUES (?, ?, ?, ?, ?)", rows)
-        self._connection.execute("COMMIT")
-        return time.perf_counter() - began
+    def _costs(self, report: Report, measured: list[Measured], *, live: bool = False) -> None:
+        agents = measured[0].plan.agents
+        million = sum(one.plan.points for one in measured) / 1e6
+        name = f"{self._store.name}: processor seconds for a million points, {agents} {'live ' if live else ''}agents"
+        server = sum(one.server_cpu for one in measured) / million
+        own = sum(one.store_cpu for one in measured) / million
+        report.one(name, server + own, "s", note=f"server {server:.2f}, database {own:.2f}")
 
-    def close(self) -> int:
-        """Closes the database; returns its size in bytes."""
-        self._connection.close()
-        return size_of(self._path)
-
-    def _row(self, one: StepEnded, device: str, name: str, value: float) -> Row:
-        series = self._series.setdefault((name, device), len(self._series) + 1)
-        return (series, one.step - 1, one.step, one.time, None if math.isnan(value) else value)
-
-
-def size_of(database: Path) -> int:
-    """Returns the bytes of a database's files."""
-    return sum(file.stat().st_size for file in database.parent.glob(f"{database.name}*"))
-
-
-def measure(report: Report, world: World, groups: int, live: int) -> None:
-    """Measures, and adds the figures.
-
-    Args:
-        report: Where to.
-        world: The server.
-        groups: Turns of shipments and executemany.
-        live: Small shipments.
-    """
-    chance = random.Random(1)
-    plain = Plain(world.folder / "plain.db")
-    client = Client(world.url, "backlog")
-    total = groups * _IN_TURN * _BACKLOG
-    client.start("backlog", total)
-    http: list[float] = []
-    table: list[float] = []
-    acknowledged: list[float] = []
-    points = 0
-    batches = pieces(total, _BACKLOG)
-    for group in range(groups):
-        say(f"turn {group + 1} of {groups}")
-        prepared = [[step(number, chance) for number in next(batches)] for _ in range(_IN_TURN)]
-        encoded = [encode(steps) for steps in prepared]
-        rows = [plain.rows(steps) for steps in prepared]
-        count = sum(map(len, rows))
-        points += count
-
-        def by_http(encoded: list[list[bytes]] = encoded, count: int = count) -> None:
-            took = [client.ship(steps) for steps in encoded]
-            acknowledged.extend(took)
-            http.append(count / sum(took))
-
-        def by_table(rows: list[list[Row]] = rows, count: int = count) -> None:
-            table.append(count / sum(plain.store(some) for some in rows))
-
-        for run in (by_http, by_table) if group % 2 == 0 else (by_table, by_http):
-            run()
-    client.close()
-    report.many("points a second through HTTP into SQLite", http, "1/s", note=f"{points:,} points")
-    report.many("points a second by plain executemany", table, "1/s", note="the same rows")
-    ratios = [ours / theirs for ours, theirs in zip(http, table, strict=True)]
-    report.many("HTTP to executemany", ratios, note="more is better")
-    _milliseconds(report, f"acknowledgement of {_BACKLOG} steps", acknowledged)
-    _milliseconds(report, f"acknowledgement of {_LIVE} steps", _live(world, live, chance))
-    assert world.server is not None
-    world.server.send_signal(signal.SIGTERM)
-    world.server.wait(30)
-    stored = points + live * _LIVE * 14
-    ours = size_of(world.home / "trainwatch.db") / stored
-    theirs = plain.close() / points
-    report.one("on disk for a point, TrainWatch", ours, "bytes", note="all that the server keeps")
-    report.one("on disk for a point, plain table", theirs, "bytes")
-    report.one("on disk, TrainWatch to plain table", ours / theirs)
-
-
-def _live(world: World, count: int, chance: random.Random) -> list[float]:
-    say("small shipments, as of a training that is being watched")
-    client = Client(world.url, "live")
-    client.start("live", count * _LIVE)
-    took = [client.ship(encode(step(number, chance) for number in numbers)) for numbers in pieces(count * _LIVE, _LIVE)]
-    client.close()
-    return took
-
-
-def _milliseconds(report: Report, name: str, seconds: list[float]) -> None:
-    report.one(f"{name}, p50", statistics.median(seconds) * 1000, "ms")
-    report.one(f"{name}, p99", quantile(seconds, 0.99) * 1000, "ms", note=f"of {len(seconds)}")
+    def _cpu(self) -> float:
+        times = self._server.cpu_times()
+        return times.user + times.system
 
 
 def main() -> None:
     """Measures."""
-    chosen = options(__doc__).parse_args()
+    parser = options(__doc__)
+    parser.add_argument("--only", choices=("sqlite", "postgres"), help="one kind of database")
+    chosen = parser.parse_args()
     report = Report("ingest", chosen.quick)
-    with tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder))
-        try:
-            world.start_server()
-            measure(report, world, groups=3 if chosen.quick else 12, live=60 if chosen.quick else 400)
-        finally:
-            world.close()
+    for kind in ("sqlite", "postgres"):
+        if chosen.only not in (None, kind):
+            continue
+        with tempfile.TemporaryDirectory() as folder, store(kind, Path(folder)) as found:
+            world = World(Path(folder))
+            try:
+                Bench(kind, found, world, chosen.quick).run(report)
+            finally:
+                world.close()
+    if find_spec("mlflow") is None:
+        report.note("MLflow is not installed here: install it beside TrainWatch to have its server in the same table.")
     report.note(
-        "The server runs in a process of its own, on the machine's other core; the client waits for each answer."
+        "Server, database and agents share the machine's cores. Postgres runs with fsync and synchronous commit."
     )
     report.finish()
 

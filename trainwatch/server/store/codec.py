@@ -28,6 +28,10 @@ class Columns(NamedTuple):
     time: NDArray[np.float64]
     value: NDArray[np.float64]
 
+    def take(self, index: slice | NDArray[np.int64] | NDArray[np.bool_]) -> Columns:
+        """Returns some of the points."""
+        return Columns(self.step[index], self.time[index], self.value[index])
+
 
 def pack(columns: Columns) -> bytes:
     """Packs points into a BLOB of :data:`CODEC`."""

@@ -8,11 +8,13 @@ row or in a chunk, never both and never neither.
 from __future__ import annotations
 
 import math
+import zlib
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, tuple_
 
 from trainwatch.server.models import chunks, points, series
 from trainwatch.server.store.codec import CODEC, Columns, join, pack, unpack
@@ -23,6 +25,15 @@ CHUNK: Final = 4096
 
 
 _EVERYTHING: Final = 2**62
+_STAGGER: Final = 389  # a prime: neighbouring ranks pack at different times
+_Point = tuple[int, int, int | None, float, float | None]
+_SAVED: Final = ("points", "fresh", "nonfinite", "last_step", "last_time", "last_value")
+_SAVE_SQLITE: Final = f"UPDATE series SET {', '.join(f'{name} = ?' for name in _SAVED)} WHERE id = ?"
+_SAVE_POSTGRES: Final = (
+    f"UPDATE series SET {', '.join(f'{name} = new.{name}' for name in _SAVED)} FROM unnest(%s::bigint[],"
+    " %s::integer[], %s::bigint[], %s::bigint[], %s::double precision[], %s::double precision[], %s::bigint[])"
+    f" AS new({', '.join(_SAVED)}, id) WHERE series.id = new.id"
+)
 
 
 class Key(NamedTuple):
@@ -52,62 +63,64 @@ class Last(NamedTuple):
 
 
 def append(connection: Connection, run: str, arrived: Mapping[Key, Fresh]) -> dict[Key, Last]:
+    """Stores new points of one run; see :func:`append_all`."""
+    return append_all(connection, {run: arrived})[run]
+
+
+def append_all(connection: Connection, arrived: Mapping[str, Mapping[Key, Fresh]]) -> dict[str, dict[Key, Last]]:
     """Stores new points behind those that the series have; makes the series that are missing.
 
-    The caller holds the run's row lock, or another server could give the same positions away.
+    The caller holds the runs' row locks, or another server could give the same positions away.
 
     Args:
         connection: A write transaction.
-        run: The run's id.
-        arrived: The points by series.
+        arrived: The points by run and series.
 
     Returns:
-        The newest point of every series of the ranks concerned.
+        By run, the newest point of every series of the ranks concerned.
     """
-    known = _series_of(connection, run, {key.rank for key in arrived})
-    missing = [key for key in arrived if key not in known]
+    arrived = {run: content for run, content in arrived.items() if content}
+    if not arrived:
+        return {}
+    known = _series_of(connection, {(run, key.rank) for run, content in arrived.items() for key in content})
+    missing = [(run, key) for run, content in arrived.items() for key in content if (run, key) not in known]
     if missing:
-        known |= _make_series(connection, run, missing)
-    rows: list[tuple[int, int, int | None, float, float | None]] = []
-    changes: list[dict[str, Any]] = []
-    for key, new in arrived.items():
-        row = known[key]
-        count = len(new.value)
-        fresh = row.fresh + count
-        if fresh >= PACK_AT + row.id % PACK_AT:  # not all series at once: the ranks march in step
-            _pack(connection, row.id, row.points - row.fresh, row.fresh, new)
-            fresh = 0
-        else:
-            rows.extend(
-                (row.id, position, step if step >= 0 else None, time, None if math.isnan(value) else value)
-                for position, (step, time, value) in enumerate(
-                    zip(new.step, new.time, new.value, strict=True), start=row.points
+        known |= _make_series(connection, missing)
+    rows: list[_Point] = []
+    full: list[tuple[_Row, Fresh]] = []
+    changed: list[_Row] = []
+    for run, content in arrived.items():
+        # Not all ranks at once, because they march in step; but all of a rank's series, which costs no more than one.
+        pack_at = PACK_AT + zlib.crc32(run.encode()) % PACK_AT
+        for key, new in content.items():
+            row = known[run, key]
+            count = len(new.value)
+            fresh = row.fresh + count
+            if fresh >= PACK_AT + (pack_at + key.rank * _STAGGER) % PACK_AT:
+                full.append((row, new))
+                fresh = 0
+            else:
+                rows.extend(
+                    (row.id, position, step if step >= 0 else None, time, None if math.isnan(value) else value)
+                    for position, (step, time, value) in enumerate(
+                        zip(new.step, new.time, new.value, strict=True), start=row.points
+                    )
                 )
-            )
-        if new.time[-1] >= row.last_time:
-            newest = (new.step[-1] if new.step[-1] >= 0 else None, new.time[-1], new.value[-1])
-        else:
-            newest = (row.last_step, row.last_time, row.last_value)
-        changes.append(
-            {
-                "key": row.id,
-                "points": row.points + count,
-                "fresh": fresh,
-                "nonfinite": row.nonfinite + sum(not math.isfinite(value) for value in new.value),
-                "last_step": newest[0],
-                "last_time": newest[1],
-                "last_value": newest[2],
-            }
-        )
-        known[key] = row._replace(last_time=newest[1], last_value=newest[2])
+            if new.time[-1] >= row.last_time:
+                newest = (new.step[-1] if new.step[-1] >= 0 else None, new.time[-1], new.value[-1])
+            else:
+                newest = (row.last_step, row.last_time, row.last_value)
+            nonfinite = row.nonfinite + len(new.value) - sum(map(math.isfinite, new.value))
+            known[run, key] = row = _Row(row.id, row.points + count, fresh, nonfinite, *newest)
+            changed.append(row)
+    if full:
+        _pack(connection, full)
     _insert_rows(connection, rows)
-    connection.execute(
-        update(series)
-        .where(series.c.id == bindparam("key"))
-        .values({name: bindparam(name) for name in changes[0] if name != "key"}),
-        changes,
-    )
-    return {key: Last(row.last_time, row.last_value) for key, row in known.items()}
+    _save_series(connection, changed)
+    last: dict[str, dict[Key, Last]] = {run: {} for run in arrived}
+    for (run, key), row in known.items():
+        last[run][key] = Last(row.last_time, row.last_value)
+    return last
 
 
 def read(
@@ -135,7 +148,7 @@ def read(
         wanted = _places(connection, series_id, axis, low, high)
         query = query.where(chunks.c.position.between(*wanted))
     parts = [unpack(codec, data) for codec, data in connection.execute(query)]
-    parts.append(_fresh(connection, series_id))
+    parts += _fresh_of(connection, [series_id]).values()
     return join(parts)
 
 
@@ -181,25 +194,34 @@ _COLUMNS: Final = (
 )
 
 
-def _series_of(connection: Connection, run: str, ranks: Collection[int]) -> dict[Key, _Row]:
+def _series_of(connection: Connection, ranks: Collection[tuple[str, int]]) -> dict[tuple[str, Key], _Row]:
     found = connection.execute(
-        select(series.c.metric, series.c.rank, series.c.device, *_COLUMNS).where(
-            series.c.run == run, series.c.rank.in_(sorted(ranks))
+        select(series.c.run, series.c.metric, series.c.rank, series.c.device, *_COLUMNS).where(
+            tuple_(series.c.run, series.c.rank).in_(sorted(ranks))
         )
     )
-    return {Key(*row[:3]): _Row._make(row[3:]) for row in found}
+    return {(row[0], Key(*row[1:4])): _Row._make(row[4:]) for row in found}
 
 
-def _make_series(connection: Connection, run: str, keys: list[Key]) -> dict[Key, _Row]:
-    empty = {"run": run, "points": 0, "fresh": 0, "nonfinite": 0, "last_time": -math.inf, "last_value": math.nan}
+def _make_series(connection: Connection, names: list[tuple[str, Key]]) -> dict[tuple[str, Key], _Row]:
+    empty = {"points": 0, "fresh": 0, "nonfinite": 0, "last_time": -math.inf, "last_value": math.nan}
     made = connection.execute(
-        insert(series).returning(series.c.metric, series.c.rank, series.c.device, series.c.id),
-        [empty | key._asdict() for key in keys],
+        insert(series).returning(series.c.run, series.c.metric, series.c.rank, series.c.device, series.c.id),
+        [{"run": run} | empty | key._asdict() for run, key in names],
     )
-    return {Key(*row[:3]): _Row(row[3], 0, 0, 0, None, -math.inf, math.nan) for row in made}
+    return {(row[0], Key(*row[1:4])): _Row(row[4], 0, 0, 0, None, -math.inf, math.nan) for row in made}
 
 
-def _insert_rows(connection: Connection, rows: list[tuple[int, int, int | None, float, float | None]]) -> None:
+def _save_series(connection: Connection, changed: list[_Row]) -> None:
+    """Writes what changed of the series, by the driver itself: it is the most frequent write after the points'."""
+    rows = [(*row[1:6], None if math.isnan(row.last_value) else row.last_value, row.id) for row in changed]
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(_SAVE_POSTGRES, tuple(list(column) for column in zip(*rows, strict=True)))
+    else:
+        connection.exec_driver_sql(_SAVE_SQLITE, rows)
+
+
+def _insert_rows(connection: Connection, rows: list[_Point]) -> None:
     """Inserts by the driver's fastest means; NaN is NULL already, as :class:`~trainwatch.server.db.Reading` has it."""
     if not rows:
         return
@@ -215,49 +237,66 @@ def _insert_rows(connection: Connection, rows: list[tuple[int, int, int | None, 
         )
 
 
-def _fresh(connection: Connection, series_id: int) -> Columns:
-    rows = connection.execute(
-        select(points.c.step, points.c.time, points.c.value)
-        .where(points.c.series == series_id)
-        .order_by(points.c.position)
-    ).all()
-    return Columns(
-        np.array([-1 if row[0] is None else row[0] for row in rows], dtype=np.int64),
-        np.array([row[1] for row in rows], dtype=np.float64),
-        np.array([row[2] for row in rows], dtype=np.float64),
-    )
-
-
-def _pack(connection: Connection, series_id: int, start: int, fresh: int, new: Fresh) -> None:
-    """Packs a series' fresh rows and new points, and deletes the rows."""
-    arrived = Columns(
-        np.array(new.step, dtype=np.int64), np.array(new.time, dtype=np.float64), np.array(new.value, dtype=np.float64)
-    )
-    columns = join([_fresh(connection, series_id), arrived]) if fresh else arrived
-    if fresh:
-        connection.execute(delete(points).where(points.c.series == series_id))
-    rows = []
-    for at in range(0, len(columns.step), CHUNK):
-        part = slice(at, at + CHUNK)
-        piece = Columns(columns.step[part], columns.time[part], columns.value[part])
-        finite = piece.value[np.isfinite(piece.value)]
-        rows.append(
-            {
-                "series": series_id,
-                "position": start + at,
-                "points": len(piece.step),
-                "nonfinite": len(piece.step) - len(finite),
-                "step_low": int(piece.step.min()),
-                "step_high": int(piece.step.max()),
-                "time_low": float(piece.time.min()),
-                "time_high": float(piece.time.max()),
-                "value_low": float(finite.min()) if len(finite) else None,
-                "value_high": float(finite.max()) if len(finite) else None,
-                "codec": CODEC,
-                "data": pack(piece),
-            }
+def _fresh_of(connection: Connection, ids: Collection[int]) -> dict[int, Columns]:
+    """Returns the points of series that are rows."""
+    if not ids:
+        return {}
+    found: defaultdict[int, list[Any]] = defaultdict(list)
+    query = select(points.c.series, points.c.step, points.c.time, points.c.value).where(points.c.series.in_(ids))
+    for row in connection.execute(query.order_by(points.c.series, points.c.position)):
+        found[row[0]].append(row)
+    return {
+        number: Columns(
+            np.array([-1 if row[1] is None else row[1] for row in rows], dtype=np.int64),
+            np.array([row[2] for row in rows], dtype=np.float64),
+            np.array([row[3] for row in rows], dtype=np.float64),
         )
+        for number, rows in found.items()
+    }
+
+
+def _pack(connection: Connection, full: list[tuple[_Row, Fresh]]) -> None:
+    """Packs the fresh rows and the new points of series, and deletes the rows."""
+    before = _fresh_of(connection, [row.id for row, _ in full if row.fresh])
+    rows = []
+    for row, new in full:
+        arrived = Columns(
+            np.array(new.step, dtype=np.int64),
+            np.array(new.time, dtype=np.float64),
+            np.array(new.value, dtype=np.float64),
+        )
+        columns = join([before[row.id], arrived]) if row.fresh else arrived
+        for at in range(0, len(columns.step), CHUNK):
+            piece = columns.take(slice(at, at + CHUNK))
+            rows.append(chunk_row(row.id, row.points - row.fresh + at, piece))
+    if before:
+        connection.execute(delete(points).where(points.c.series.in_(sorted(before))))
     connection.execute(insert(chunks), rows)
+
+
+def chunk_row(series_id: int, position: int, piece: Columns) -> dict[str, Any]:
+    """Returns the row of a chunk.
+
+    Args:
+        series_id: The series.
+        position: Of the first point.
+        piece: The points; at least one, at most :data:`CHUNK`.
+    """
+    finite = piece.value[np.isfinite(piece.value)]
+    return {
+        "series": series_id,
+        "position": position,
+        "points": len(piece.step),
+        "nonfinite": len(piece.step) - len(finite),
+        "step_low": int(piece.step.min()),
+        "step_high": int(piece.step.max()),
+        "time_low": float(piece.time.min()),
+        "time_high": float(piece.time.max()),
+        "value_low": float(finite.min()) if len(finite) else None,
+        "value_high": float(finite.max()) if len(finite) else None,
+        "codec": CODEC,
+        "data": pack(piece),
+    }
 
 
 class Listed(NamedTuple):
