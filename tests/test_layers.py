@@ -40,8 +40,8 @@ def names(text: str) -> frozenset[str]:
 LANGUAGE: Final = names("events shipment metrics journal settings configfile")
 BASE: Final = names("msgspec psutil pynvml numpy")
 SERVING: Final = names(
-    "alembic anyio fastapi plotly psycopg pydantic pydantic_core pydantic_settings sqlalchemy sse_starlette "
-    "starlette uvicorn zstandard"
+    "alembic anyio fastapi plotly prometheus_client psycopg pydantic pydantic_core pydantic_settings sqlalchemy "
+    "sse_starlette starlette structlog uvicorn zstandard"
 )
 LAYERS: Final = {
     "__init__": Layer(frozenset(), frozenset(), lazily=names("trainwatch")),
@@ -65,7 +65,11 @@ LAYERS: Final = {
         lazily=names("accelerate pynvml numpy"),
     ),
     "agent": Layer(LANGUAGE | names("rules forecast diagnosis probes"), BASE, lazily=names("zstandard")),
-    "server": Layer(LANGUAGE | names("rules forecast diagnosis charts migrations"), SERVING | names("msgspec numpy")),
+    "server": Layer(
+        LANGUAGE | names("rules forecast diagnosis charts migrations"),
+        SERVING | names("msgspec numpy"),
+        lazily=names("authlib"),
+    ),
     "migrations": Layer(names("server"), names("alembic sqlalchemy")),
     "cli": Layer(
         LANGUAGE | names("agent server demo local importing rules"), names("msgspec"), lazily=names("pydantic")

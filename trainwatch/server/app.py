@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from anyio import CapacityLimiter
 from fastapi import FastAPI, Request
@@ -16,15 +16,22 @@ from starlette.responses import JSONResponse
 
 from trainwatch import __version__
 from trainwatch.server import liveness, migrate, nodes, ui
-from trainwatch.server.access import Gate
+from trainwatch.server.access import HEADERS, Gate, Keyring, Limits
+from trainwatch.server.access.oidc import Sso
+from trainwatch.server.clock import DatabaseClock
 from trainwatch.server.compress import Compress
 from trainwatch.server.db import Database
+from trainwatch.server.gauges import Gauges
 from trainwatch.server.ingest import Ingest
 from trainwatch.server.live import Live
+from trainwatch.server.logs import request_id
+from trainwatch.server.observe import REQUEST_ID, Observe
 from trainwatch.server.periodic import Job, Runner
-from trainwatch.server.routes import api
+from trainwatch.server.routes import api, metrics
 from trainwatch.server.services import Services
 from trainwatch.server.settings import Settings
+from trainwatch.server.store import leases
+from trainwatch.server.telemetry import Telemetry
 
 _INGEST_THREADS = 4
 
@@ -37,12 +44,12 @@ def jobs() -> tuple[Job, ...]:
     )
 
 
-def create_app(settings: Settings, *, clock: Callable[[], float] = time.time) -> FastAPI:
+def create_app(settings: Settings, *, clock: Callable[[], float] | None = None) -> FastAPI:
     """Makes the application. It touches the database only when it is started.
 
     Args:
         settings: The server's settings.
-        clock: The server's clock, in Unix seconds.
+        clock: The server's clock, in Unix seconds; None: the database's, which on SQLite is this machine's.
     """
     app = FastAPI(
         title="TrainWatch",
@@ -53,18 +60,29 @@ def create_app(settings: Settings, *, clock: Callable[[], float] = time.time) ->
         openapi_url=None,
         generate_unique_id_function=_operation,
     )
+    telemetry = Telemetry()
     database = Database(settings.database_url)
+    telemetry.watch(database.engine)
     live = Live()
+    runner = Runner(jobs())
+    if clock is None:
+        clock = time.time if database.kind == "sqlite" else DatabaseClock()
     app.state.services = Services(
         settings=settings,
         database=database,
         live=live,
-        ingest=Ingest(database, live.publish, clock),
+        ingest=Ingest(database, live.publish, clock, telemetry.stored),
+        keyring=Keyring(settings, database, clock, time.monotonic),
+        limits=Limits(settings),
+        sso=Sso(settings) if settings.oidc_issuer else None,
         ingest_threads=CapacityLimiter(_INGEST_THREADS),
         clock=clock,
-        jobs=Runner(jobs()),
+        jobs=runner,
+        telemetry=telemetry,
     )
+    telemetry.registry.register(Gauges(database, runner.status, most_series=settings.metrics_series, clock=clock))
     app.include_router(api())
+    app.include_router(metrics.router)
     app.include_router(ui.router())
     app.add_exception_handler(RequestValidationError, _senseless)
     for kind in (exc.OperationalError, exc.InterfaceError, exc.TimeoutError):
@@ -72,21 +90,35 @@ def create_app(settings: Settings, *, clock: Callable[[], float] = time.time) ->
     app.add_exception_handler(Exception, _broken)
     app.add_middleware(Compress)
     app.add_middleware(Gate, settings=settings)
+    app.add_middleware(Observe, telemetry=telemetry, log_all=settings.access_log)  # the last one added is the outermost
     return app
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
-    await asyncio.to_thread(migrate.upgrade, services.database)
+    if services.settings.migrate_on_start:
+        await asyncio.to_thread(migrate.upgrade, services.database)
     services.live.open()
+    if isinstance(services.clock, DatabaseClock):
+        with suppress(exc.SQLAlchemyError):  # it is away just now; the jobs ask again
+            await asyncio.to_thread(_set_clock, services)
+    following = asyncio.create_task(services.live.follow(services.database, services.clock))
     services.jobs.open(services)
     try:
         yield
     finally:
         services.live.close()
-        await services.jobs.close()
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+        await services.jobs.close(services.database)
         services.database.close()
+
+
+def _set_clock(services: Services) -> None:
+    with services.database.read() as connection:
+        services.set_clock(*leases.clock(connection))
 
 
 async def _senseless(_request: Request, error: Exception) -> JSONResponse:
@@ -110,7 +142,12 @@ async def _unreachable(_request: Request, _error: Exception) -> JSONResponse:
 
 
 async def _broken(_request: Request, _error: Exception) -> JSONResponse:
-    return JSONResponse({"detail": "Something is wrong with the server; its log says what."}, status_code=500)
+    name = request_id()
+    return JSONResponse(
+        {"detail": f"Something is wrong with the server; its log says what, for request {name}."},
+        status_code=500,
+        headers={**HEADERS, REQUEST_ID: name},  # this answer is made outside of the Gate
+    )
 
 
 def _operation(route: APIRoute) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 
 import uvicorn
 
-from trainwatch.server import migrate
+from trainwatch.server import logs, migrate
 from trainwatch.server.app import create_app
 from trainwatch.server.db import Database
 from trainwatch.server.live import Live
@@ -35,16 +35,21 @@ class Server:
         settings.check()
         self._socket = _bind(settings)
         try:
-            _migrate(settings)
+            if settings.migrate_on_start:
+                _migrate(settings)
             app = create_app(settings)
         except BaseException:
             self._socket.close()
             raise
         config = uvicorn.Config(
             app,
+            log_config=None,  # logs.configure has done it
             log_level="warning",
             access_log=False,
             server_header=False,
+            # uvicorn believes a proxy on this machine by default; whoever is on it could then be from anywhere.
+            proxy_headers=bool(settings.trusted_proxies.strip()),
+            forwarded_allow_ips=[one.strip() for one in settings.trusted_proxies.split(",") if one.strip()],
             timeout_graceful_shutdown=_GRACE_SECONDS,
             lifespan="on",
             ws="none",
@@ -95,6 +100,7 @@ def serve(settings: Settings, *, ready: Callable[[str], None] | None = None) -> 
     Raises:
         Refused: It cannot run like this; the message says why, for the person who started it.
     """
+    logs.configure(settings)
     try:
         Server(settings).run(ready)
     except KeyboardInterrupt:

@@ -11,6 +11,9 @@ from anyio import CapacityLimiter
 from fastapi import Depends, HTTPException, Request
 from sqlalchemy import Connection
 
+from trainwatch.server.access import Keyring, Limits
+from trainwatch.server.access.oidc import Sso
+from trainwatch.server.clock import DatabaseClock
 from trainwatch.server.db import Database
 from trainwatch.server.ingest import Ingest
 from trainwatch.server.live import Live
@@ -18,6 +21,7 @@ from trainwatch.server.periodic import Runner
 from trainwatch.server.schemas import Problem
 from trainwatch.server.settings import Settings
 from trainwatch.server.store import runs
+from trainwatch.server.telemetry import Telemetry
 
 
 @dataclass(frozen=True)
@@ -28,14 +32,28 @@ class Services:
     database: Database
     live: Live
     ingest: Ingest
+    keyring: Keyring
+    limits: Limits
+    sso: Sso | None
     # Shipments wait for the writer. In threads of their own, so that pages are answered meanwhile.
     ingest_threads: CapacityLimiter
     clock: Callable[[], float] = time.time
     jobs: Runner = field(default_factory=Runner)
+    telemetry: Telemetry = field(default_factory=Telemetry)
 
     def wake(self, name: str) -> None:
         """Runs a periodic job at once on this server; from any thread, after the commit that made it necessary."""
         self.jobs.wake(name)
+
+    def set_clock(self, now: float, monotonic: float) -> None:
+        """Sets the server's clock by the database's, where several servers may share it.
+
+        Args:
+            now: The database's clock, in Unix seconds.
+            monotonic: This process's monotonic clock at the same moment.
+        """
+        if isinstance(self.clock, DatabaseClock):
+            self.clock.set(now, monotonic)
 
 
 def services(request: Request) -> Services:

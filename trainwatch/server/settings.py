@@ -6,10 +6,12 @@ The training side has its own (:mod:`trainwatch.settings`).
 from __future__ import annotations
 
 import ipaddress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DEFAULT_PORT: Final = 8420
@@ -18,6 +20,24 @@ _MIB: Final = 1024 * 1024
 
 class Refused(Exception):
     """The server will not start like this. The message is one sentence for the person who started it."""
+
+
+class SsoAccess(BaseModel):
+    """What people of a domain or of a group may do.
+
+    Attributes:
+        domain: Of their e-mail address, which the provider has verified; empty: any.
+        group: That they are in; empty: any.
+        project: The only project that they see; empty: all.
+        scopes: What they may do there.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    domain: str = ""
+    group: str = ""
+    project: str = ""
+    scopes: tuple[Literal["read", "write", "admin"], ...] = Field(default=("read",), min_length=1)
 
 
 class Settings(BaseSettings):
@@ -31,8 +51,26 @@ class Settings(BaseSettings):
         token: What a client must show; empty: none, which is only allowed on loopback.
         ingest_bytes: Largest body of a shipment as it travels, compressed.
         ingest_expanded_bytes: Largest body of a shipment once expanded.
-        lost_after: Seconds of silence after which a running run is called lost.
+        requests_per_second: Requests that a token may make, on each server; twice as many at once. 0: no limit.
+        ingest_bytes_per_second: Bytes that a token may ship, expanded, on each server. 0: no limit.
+        trusted_proxies: Addresses and networks of proxies in front, separated by commas, whose ``X-Forwarded-For`` and
+            ``X-Forwarded-Proto`` are believed; ``*``: anybody's.
+        oidc_issuer: Address of the OpenID provider that people log in with; empty: with tokens only.
+        oidc_client_id: What the provider calls this server.
+        oidc_client_secret: What this server proves itself with there.
+        oidc_name: What the button is called.
+        oidc_groups_claim: The claim of the id token that lists a person's groups.
+        oidc_access: Who may do what; the first entry that fits holds, and without one that fits nobody gets in.
+        late_after: Seconds of silence after which a running run is called late.
+        lost_after: Seconds of silence after which a late run is called lost.
         liveness_seconds: Seconds between two looks for silent runs.
+        lease_seconds: How long a server keeps the work that only one server may do after it was last heard itself.
+        migrate_on_start: Migrate the database when the server starts; where a step of the deployment does, no.
+        log_format: Form of the log: ``text`` for people, ``json`` for what collects logs.
+        log_level: The least that is logged.
+        access_log: Log every request, not only those that were refused.
+        metrics_public: Let anybody read ``/metrics``, without a token.
+        metrics_series: How many series of running runs ``/metrics`` shows the last values of; 0: none.
     """
 
     model_config = SettingsConfigDict(env_prefix="TRAINWATCH_", extra="ignore", frozen=True)
@@ -44,8 +82,25 @@ class Settings(BaseSettings):
     token: SecretStr = SecretStr("")
     ingest_bytes: int = Field(default=16 * _MIB, ge=1024)
     ingest_expanded_bytes: int = Field(default=128 * _MIB, ge=1024)
+    requests_per_second: float = Field(default=1000.0, ge=0)
+    ingest_bytes_per_second: int = Field(default=128 * _MIB, ge=0)
+    trusted_proxies: str = ""
+    oidc_issuer: str = ""
+    oidc_client_id: str = ""
+    oidc_client_secret: SecretStr = SecretStr("")
+    oidc_name: str = "single sign-on"
+    oidc_groups_claim: str = "groups"
+    oidc_access: tuple[SsoAccess, ...] = ()
+    late_after: float = Field(default=20.0, gt=0)
     lost_after: float = Field(default=60.0, gt=0)
     liveness_seconds: float = Field(default=3.0, gt=0)
+    lease_seconds: float = Field(default=6.0, gt=0)
+    migrate_on_start: bool = True
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    access_log: bool = False
+    metrics_public: bool = False
+    metrics_series: int = Field(default=0, ge=0, le=100_000)
 
     @property
     def database_url(self) -> str:
@@ -74,6 +129,32 @@ class Settings(BaseSettings):
                 " could then read your runs and halt them: set one with TRAINWATCH_TOKEN=$(openssl rand -hex 32), here"
                 " and where you train, or listen on 127.0.0.1."
             )
+        if self.oidc_issuer:
+            self._check_oidc()
+
+    def _check_oidc(self) -> None:
+        if not self.secret:
+            raise Refused(
+                "TRAINWATCH_OIDC_ISSUER is set and TRAINWATCH_TOKEN is not: without a token of its own, everybody is"
+                " let in anyhow."
+            )
+        parts = urlsplit(self.oidc_issuer)
+        if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+            raise Refused(
+                "TRAINWATCH_OIDC_ISSUER must be an https:// address: who reads along could log in as anybody."
+            )
+        if not self.oidc_client_id:
+            raise Refused("TRAINWATCH_OIDC_ISSUER is set and TRAINWATCH_OIDC_CLIENT_ID is not: set both.")
+        if not self.oidc_access:
+            raise Refused(
+                "TRAINWATCH_OIDC_ISSUER is set and TRAINWATCH_OIDC_ACCESS is not, so nobody could log in: say who may,"
+                """ for example '[{"domain": "example.com", "scopes": ["read"]}]'."""
+            )
+        for one in self.oidc_access:
+            if not one.domain and not one.group:
+                raise Refused("Each entry of TRAINWATCH_OIDC_ACCESS needs a domain or a group.")
+        if find_spec("authlib") is None:
+            raise Refused("Logging in with an OpenID provider needs another package: pip install 'trainwatch[oidc]'.")
 
 
 def is_loopback(host: str) -> bool:

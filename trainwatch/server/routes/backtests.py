@@ -13,6 +13,7 @@ from trainwatch.rules import RULES
 from trainwatch.rules.replay import Replayed, replay
 from trainwatch.rules.settings import SettingsError, options_of
 from trainwatch.rules.wording import sentence
+from trainwatch.server.access import PrincipalDep, clipped
 from trainwatch.server.language import LanguageDep
 from trainwatch.server.schemas import Problem
 from trainwatch.server.schemas.rules import Backtest, BacktestFinding, BacktestRequest, BacktestRun
@@ -35,7 +36,10 @@ _one_at_a_time = threading.Lock()  # it computes for seconds, and shipments must
         429: {"model": Problem, "description": "Another one is still running."},
     },
 )
-def backtest(services: ServicesDep, language: LanguageDep, rule: str, wanted: BacktestRequest) -> Backtest:
+@clipped
+def backtest(
+    services: ServicesDep, principal: PrincipalDep, language: LanguageDep, rule: str, wanted: BacktestRequest
+) -> Backtest:
     """Shows the newest runs to a rule again, with the options given, and says what it would have said.
 
     It stops after some seconds; `left` counts the runs that it did not come to.
@@ -49,13 +53,15 @@ def backtest(services: ServicesDep, language: LanguageDep, rule: str, wanted: Ba
         options_of(kind, wanted.settings)
     except SettingsError as error:
         raise HTTPException(422, str(error)) from None
+    if wanted.project is not None and not principal.sees(wanted.project):
+        raise HTTPException(404, f"There is no project {wanted.project[:100]!r}.")
     if not _one_at_a_time.acquire(blocking=False):
         raise HTTPException(429, "Another back-test is still running; try again in some seconds.")
     try:
         begin = services.clock()
         tried: list[BacktestRun] = []
         with services.database.read() as connection:
-            newest = store.newest(connection, project=wanted.project, limit=wanted.limit)
+            newest = store.newest(connection, project=principal.project or wanted.project, limit=wanted.limit)
             for run in newest:
                 if tried and not 0 <= services.clock() - begin <= SECONDS:
                     break

@@ -10,6 +10,8 @@ from anyio import to_thread
 from fastapi import APIRouter
 from starlette.responses import StreamingResponse
 
+from trainwatch.server.access import Principal, PrincipalDep, clipped
+from trainwatch.server.access.watching import seen_by
 from trainwatch.server.schemas import Changed
 from trainwatch.server.services import NO_SUCH_RUN, Services, ServicesDep, known_run
 
@@ -22,18 +24,21 @@ _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @router.get("/events", response_class=StreamingResponse, responses=_ANSWERS)
-async def events(services: ServicesDep, run: str | None = None) -> StreamingResponse:
+@clipped
+async def events(services: ServicesDep, principal: PrincipalDep, run: str | None = None) -> StreamingResponse:
     """Tells what changed, as it changes: of one run, or of all.
 
     A stream for one run begins with its present version, so that nothing is missed between loading and listening.
     """
     version = None if run is None else await to_thread.run_sync(_version, services, run)
-    return StreamingResponse(_stream(services, run, version), media_type="text/event-stream", headers=_HEADERS)
+    return StreamingResponse(
+        _stream(services, principal, run, version), media_type="text/event-stream", headers=_HEADERS
+    )
 
 
-async def _stream(services: Services, run: str | None, version: int | None) -> AsyncIterator[str]:
+async def _stream(services: Services, principal: Principal, run: str | None, version: int | None) -> AsyncIterator[str]:
     yield ": listening\n\n" if run is None or version is None else _event(run, version)
-    async for change in services.live.changes(run):
+    async for change in seen_by(services, principal, services.live.changes(run)):
         yield ": ping\n\n" if change is None else _event(*change)
 
 

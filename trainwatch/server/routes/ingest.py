@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,8 @@ from anyio import to_thread
 from fastapi import APIRouter, HTTPException, Request, Response
 
 from trainwatch.server import body
+from trainwatch.server.access import Principal, PrincipalDep
+from trainwatch.server.access.shipping import NotYours, own_part
 from trainwatch.server.schemas import Problem
 from trainwatch.server.services import Services, ServicesDep
 
@@ -30,7 +33,7 @@ _BODY: Final[dict[str, Any]] = {
 
 
 @router.post("/ingest", response_class=Response, responses=_ANSWERS, openapi_extra=_BODY)
-async def ingest(request: Request, services: ServicesDep) -> Response:
+async def ingest(request: Request, services: ServicesDep, principal: PrincipalDep) -> Response:
     """Stores a shipment and answers how far each of its sources is stored, and what the runs are to do."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
@@ -40,13 +43,27 @@ async def ingest(request: Request, services: ServicesDep) -> Response:
             request.stream(), request.headers.get("content-length"), services.settings.ingest_bytes
         )
         answer = await to_thread.run_sync(
-            _accept, services, received, request.headers.get("content-encoding", ""), limiter=services.ingest_threads
+            _accept,
+            services,
+            principal,
+            received,
+            request.headers.get("content-encoding", ""),
+            limiter=services.ingest_threads,
         )
     except body.Unacceptable as problem:
         raise HTTPException(problem.status, str(problem)) from problem
+    except NotYours as problem:
+        raise HTTPException(403, str(problem)) from problem
     return Response(answer, media_type=_MSGPACK)
 
 
-def _accept(services: Services, received: bytes, encoding: str) -> bytes:
+def _accept(services: Services, principal: Principal, received: bytes, encoding: str) -> bytes:
     expanded = body.expand(received, encoding, services.settings.ingest_expanded_bytes)
-    return msgspec.msgpack.encode(services.ingest.accept(body.decode(expanded)))
+    services.limits.shipped(principal, len(expanded), time.monotonic())
+    shipment = body.decode(expanded)
+    if principal.project:
+        with services.database.read() as connection:
+            shipment = own_part(connection, principal, shipment)
+    answer = msgspec.msgpack.encode(services.ingest.accept(shipment))
+    services.telemetry.shipped(len(received), sum(len(batch.events) for batch in shipment.batches))
+    return answer

@@ -1,42 +1,135 @@
-"""The browser's way in: a token for a session cookie."""
+"""The browser's way in: a token, or a word of the OpenID provider, for a session cookie."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, HTTPException, Request, Response
+from anyio import to_thread
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from starlette.responses import RedirectResponse
 
-from trainwatch.server import access
+from trainwatch.server.access import COOKIE, NotAdmitted, TooManyGuesses, client_of
+from trainwatch.server.access.limits import seconds
+from trainwatch.server.access.oidc import FLOW_COOKIE, FLOW_SECONDS, SsoError
 from trainwatch.server.schemas import Login, Problem
-from trainwatch.server.services import ServicesDep
+from trainwatch.server.schemas.access import LoginWays, Sso
+from trainwatch.server.services import Services, ServicesDep
 
 router = APIRouter(tags=["access"])
-_WRONG: Final[dict[int | str, dict[str, Any]]] = {401: {"model": Problem, "description": "The token is wrong."}}
+_WRONG: Final[dict[int | str, dict[str, Any]]] = {
+    401: {"model": Problem, "description": "The token is wrong, or not valid any more."},
+    403: {"model": Problem, "description": "The token has not the scope read; or see above."},
+}
+_AWAY: Final[dict[int | str, dict[str, Any]]] = {
+    303: {"description": "To the provider; back from it; or to the login page with what went wrong."},
+    404: {"model": Problem, "description": "The server has no OpenID provider."},
+}
+_FLOW_PATH: Final = "/api/login/oidc"
+Text = Annotated[str, Query(max_length=4000)]
+
+
+@router.get("/login")
+def login_ways(services: ServicesDep) -> LoginWays:
+    """Says how one gets in."""
+    sso = None if services.sso is None else Sso(name=services.settings.oidc_name)
+    return LoginWays(open=services.keyring.is_open, sso=sso)
 
 
 @router.post("/login", status_code=204, responses=_WRONG)
-def login(services: ServicesDep, request: Request, given: Login) -> Response:
-    """Exchanges the token for a session cookie. Without a token on the server there is nothing to log in to."""
-    token = services.settings.secret
+async def login(services: ServicesDep, request: Request, given: Login) -> Response:
+    """Exchanges a token for a session cookie. Without a token on the server there is nothing to log in to."""
     response = Response(status_code=204)
-    if not token:
+    if services.keyring.is_open:
         return response
-    if not access.is_token(given.token.strip(), token):
-        raise HTTPException(401, "This is not the server's token.")
-    response.set_cookie(
-        access.COOKIE,
-        access.session(token, services.clock()),
-        max_age=access.SESSION_SECONDS,
-        httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
-    )
+    try:
+        principal = await services.keyring.of_token(given.token.strip(), client_of(request), guessing=True)
+    except NotAdmitted as problem:
+        raise HTTPException(401, str(problem)) from None
+    except TooManyGuesses as problem:
+        raise HTTPException(429, str(problem), headers={"Retry-After": seconds(problem.wait)}) from None
+    if not principal.may("read"):
+        raise HTTPException(403, "This token may ship and see nothing: log in with one that has the scope read.")
+    made, expires_at = await to_thread.run_sync(services.keyring.open_session, principal)
+    _set_cookie(response, request, services, made.secret, expires_at)
     return response
 
 
 @router.post("/logout", status_code=204)
-def logout() -> Response:
-    """Forgets the session cookie."""
+def logout(services: ServicesDep, request: Request) -> Response:
+    """Ends the session and forgets its cookie."""
     response = Response(status_code=204)
-    response.delete_cookie(access.COOKIE, httponly=True, samesite="strict")
+    cookie = request.cookies.get(COOKIE, "")
+    if cookie:
+        services.keyring.close_session(cookie)
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=_is_secure(request))
     return response
+
+
+@router.get("/login/oidc", status_code=303, response_class=RedirectResponse, responses=_AWAY)
+async def begin_sso(services: ServicesDep, request: Request, to: Text = "/") -> Response:
+    """Sends the browser to the OpenID provider, to come back to the page `to` of this server."""
+    if services.sso is None:
+        raise HTTPException(404, "This server has no OpenID provider.")
+    try:
+        url, flow = await services.sso.begin(_callback(request), to)
+    except SsoError as problem:
+        return _to_login(problem)
+    response = RedirectResponse(url, 303)
+    # Lax, since the way back begins on the provider's site; strict cookies would stay at home.
+    response.set_cookie(
+        FLOW_COOKIE,
+        flow,
+        max_age=FLOW_SECONDS,
+        path=_FLOW_PATH,
+        httponly=True,
+        samesite="lax",
+        secure=_is_secure(request),
+    )
+    return response
+
+
+@router.get("/login/oidc/callback", status_code=303, response_class=RedirectResponse, responses=_AWAY)
+async def end_sso(
+    services: ServicesDep, request: Request, code: Text = "", state: Text = "", error: Text = ""
+) -> Response:
+    """Takes what the OpenID provider says, and opens a session for whom it vouches for."""
+    sso = services.sso
+    if sso is None:
+        raise HTTPException(404, "This server has no OpenID provider.")
+    try:
+        if error:
+            raise SsoError("declined")
+        person = await sso.end(_callback(request), request.cookies.get(FLOW_COOKIE, ""), code, state)
+        made, expires_at = await to_thread.run_sync(
+            services.keyring.open_sso_session, sso.issuer, person.name, person.project, person.scopes
+        )
+    except SsoError as problem:
+        response: Response = _to_login(problem)
+    else:
+        response = RedirectResponse(person.to, 303)
+        _set_cookie(response, request, services, made.secret, expires_at)
+    response.delete_cookie(FLOW_COOKIE, path=_FLOW_PATH, httponly=True, samesite="lax", secure=_is_secure(request))
+    return response
+
+
+def _set_cookie(response: Response, request: Request, services: Services, value: str, expires_at: float) -> None:
+    response.set_cookie(
+        COOKIE,
+        value,
+        max_age=max(0, int(expires_at - services.clock())),
+        httponly=True,
+        samesite="strict",
+        secure=_is_secure(request),
+    )
+
+
+def _is_secure(request: Request) -> bool:
+    return request.url.scheme == "https"
+
+
+def _callback(request: Request) -> str:
+    return str(request.url_for("end_sso"))
+
+
+def _to_login(problem: SsoError) -> RedirectResponse:
+    return RedirectResponse(f"/?login={problem.reason}", 303)

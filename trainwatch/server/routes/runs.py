@@ -8,6 +8,7 @@ from fastapi import APIRouter, HTTPException, Query
 
 from trainwatch.metrics import CATALOGUE
 from trainwatch.server import comparing, drawing
+from trainwatch.server.access import PrincipalDep, clipped
 from trainwatch.server.language import LanguageDep
 from trainwatch.server.schemas import MetricInfo, RunDetail, RunList, State
 from trainwatch.server.schemas.comparison import Comparison
@@ -19,6 +20,7 @@ router = APIRouter(tags=["runs"])
 
 
 @router.get("/metrics")
+@clipped
 def metrics() -> list[MetricInfo]:
     """Returns the metric catalogue."""
     return [
@@ -28,8 +30,10 @@ def metrics() -> list[MetricInfo]:
 
 
 @router.get("/runs")
+@clipped
 def runs(
     services: ServicesDep,
+    principal: PrincipalDep,
     language: LanguageDep,
     project: str | None = None,
     state: State | None = None,
@@ -38,15 +42,16 @@ def runs(
 ) -> RunList:
     """Returns runs, newest first."""
     with services.database.read() as connection:
-        return store.listing(
+        found = store.listing(
             connection,
-            project=project,
+            project=principal.project or project,
             state=state,
             limit=limit,
             offset=offset,
             now=services.clock(),
             language=language,
         )
+    return found.model_copy(update={"projects": [principal.project]}) if principal.project else found
 
 
 @router.get("/runs/{run}", responses=NO_SUCH_RUN)
