@@ -380,3 +380,77 @@ def test_a_failure_is_said_in_the_words_of_its_rule(database: Database) -> None:
     [alert] = run.alerts
     assert (alert.rule, alert.severity, alert.rank, alert.sentence) == ("training_failed", "critical", 0, run.sentence)
     assert run.end.error == "RuntimeError: no\nmore"
+
+
+# -- late, and clocks --------------------------------------------------------------------------------------------------
+
+
+def look(database: Database, now: float) -> None:
+    liveness.mark_silent(database, now=now, late_after=20, lost_after=60)
+
+
+def test_a_run_is_late_before_it_is_lost_and_says_what_was_last_known(database: Database) -> None:
+    clock = Clock()
+    ingest = Ingest(database, lambda _run, _version: None, clock)
+    memory = {"cuda:0": {"memory/device_used": 6.0 * 2**30, "memory/capacity": 8.0 * 2**30}}
+    phase = events.PhaseEntered(time=T0 + 5, phase="eval", step=5)
+    ingest.accept(shipment(batch([started(), step(5, devices=memory), phase])))
+
+    def state_after(seconds: float) -> str:
+        look(database, T0 + seconds)
+        found: str = detail(database).state
+        return found
+
+    assert [state_after(seconds) for seconds in (19, 21, 59, 61, 100)] == ["running", "late", "late", "lost", "lost"]
+    [alert] = detail(database).alerts
+    expected = "its last step was 5, in phase eval, with 6 GiB of 8 GiB of cuda:0 in use."
+    assert (alert.rule, alert.sentence) == ("run_lost", f"Nothing was heard of the run for 61 s; {expected}")
+    with database.read() as connection:
+        found = runs.detail(connection, RUN, charts=[], now=T0 + 100, language="zh")
+    assert found is not None
+    assert "eval" in found.sentence
+    assert "6 GiB" in found.sentence
+    clock.now += 200
+    ingest.accept(shipment(batch([step(6)], first=3)))
+    assert detail(database).state == "running"
+
+
+@pytest.mark.parametrize("again", ["heartbeat", "events", "end"])
+def test_a_late_run_that_is_heard_is_running_again_without_an_alert(database: Database, again: str) -> None:
+    clock = Clock()
+    ingest = Ingest(database, lambda _run, _version: None, clock)
+    ingest.accept(shipment(batch([started(), step(1)])))
+    clock.now += 30
+    look(database, clock())
+    late = detail(database)
+    assert (late.state, late.end) == ("late", None)
+    assert "Nothing was heard" in late.sentence
+    if again == "heartbeat":
+        ingest.accept(shipment(runs=[RUN]))
+    else:
+        ingest.accept(shipment(batch([step(2), ended(2)] if again == "end" else [step(2)], first=2)))
+    found = detail(database)
+    assert (found.state, found.alerts) == ("finished" if again == "end" else "running", [])
+    assert found.version > late.version, "browsers hear of it"
+
+
+@pytest.mark.parametrize("off", [-3600.0, 3600.0, 86400.0 * 365])
+def test_the_clocks_of_the_nodes_do_not_matter(database: Database, off: float) -> None:
+    """Two nodes, one of them hours ahead or behind: what counts is when the server heard of them."""
+    clock = Clock()
+    ingest = Ingest(database, lambda _run, _version: None, clock)
+    for second in range(0, 100, 5):
+        clock.now = T0 + second
+        first = 0 if second == 0 else second // 5 + 1
+        for rank, skew in enumerate((0.0, off)):
+            content: list[Any] = [step(first, time=clock.now + skew)]
+            if not first:
+                content.insert(0, started(time=clock.now + skew, world_size=2))
+            ingest.accept(shipment(batch(content, rank=rank, node=f"node{rank}", first=first)))
+        look(database, clock() + 4)
+        assert detail(database).state == "running"
+    look(database, T0 + 95 + 21)
+    assert detail(database).state == "late"
+    look(database, T0 + 95 + 61)
+    assert detail(database).state == "lost"
+    assert detail(database).alerts[0].parameters["seconds"] == 61

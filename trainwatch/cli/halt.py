@@ -109,7 +109,7 @@ def _wait_for_server(server: _Server, run_id: str, action: str, before: dict[str
         if action == "checkpoint" and new:
             say(f"Saved after step {new[-1]['step']}: {new[-1]['path']}")
             return
-        if now["state"] not in ("running", "lost"):
+        if now["state"] not in ("running", "late", "lost"):
             end = now["end"] or {"sentence": ""}
             say(end["sentence"] or f"The run {now['state']}.")
             if action == "checkpoint":

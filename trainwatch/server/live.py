@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from typing import Final
+
+import psycopg
+from sqlalchemy.exc import SQLAlchemyError
+
+from trainwatch.server.db import Database
+from trainwatch.server.store import news
+
+logger = logging.getLogger(__name__)
 
 INTERVAL: Final = 0.25
 """Seconds between two tellings of one listener: what came in between is told as one."""
+_AGAIN_SECONDS: Final = 1.0
+_OVERLAP_SECONDS: Final = 5.0
+_KNOWN: Final = 10_000
 
 
 class _Listener:
@@ -23,10 +36,16 @@ class _Listener:
 
 
 class Live:
-    """Tells listeners on the event loop what other threads stored."""
+    """Tells listeners on the event loop what other threads stored, and what other servers did.
+
+    What this server changed is told at once (:meth:`publish`). On Postgres all servers listen for each other's
+    changes besides (:meth:`follow`), on one connection each.
+    """
 
     def __init__(self) -> None:
         self._listeners: set[_Listener] = set()
+        # Run to version and monotonic time of its newest news: a change of our own comes twice.
+        self._known: dict[str, tuple[int, float]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = asyncio.Event()
         # Guards the loop: a thread may publish while the server stops.
@@ -49,6 +68,41 @@ class Live:
         with self._lock:
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._deliver, run, version)
+
+    def changed_at(self, run: str) -> float:
+        """Returns when this server heard last that a run changed, by its monotonic clock; 0: never, or long ago."""
+        known = self._known.get(run)
+        return 0.0 if known is None else known[1]
+
+    async def follow(self, database: Database, clock: Callable[[], float]) -> None:
+        """Tells the listeners what other servers change, for ever; to be cancelled when the server stops.
+
+        After the connection broke it listens again, and tells of what may have been missed.
+
+        Args:
+            database: What the servers share; on SQLite there are no others, and this returns at once.
+            clock: The database's clock.
+        """
+        if database.kind != "postgresql":
+            return
+        since: float | None = None
+        while True:
+            try:
+                async for what in news.heard(database.url):
+                    if what is not None:
+                        self._deliver(*what)
+                    elif since is not None:
+                        moment, since = since, None
+                        followed = {listener.run for listener in self._listeners if listener.run is not None}
+                        for run, version in await asyncio.to_thread(news.changed_since, database, followed, moment):
+                            self._deliver(run, version)
+            except (psycopg.Error, SQLAlchemyError, OSError) as error:
+                # The driver's message may hold the database's address, and with it a password.
+                logger.warning(
+                    "the line for news of other servers is down (%s); it is tried again", type(error).__name__
+                )
+            since = clock() - _OVERLAP_SECONDS if since is None else since
+            await asyncio.sleep(_AGAIN_SECONDS)
 
     async def changes(self, run: str | None = None, *, idle: float = 15.0) -> AsyncIterator[tuple[str, int] | None]:
         """Yields (run, version) of what changed, a run at most every :data:`INTERVAL` seconds, until the server stops.
@@ -84,6 +138,14 @@ class Live:
         return True
 
     def _deliver(self, run: str, version: int) -> None:
+        now = time.monotonic()
+        known = self._known.get(run)
+        # Only what is fresh is taken for the same news: a run that was deleted may begin again with smaller numbers.
+        if known is not None and version <= known[0] and now - known[1] < _OVERLAP_SECONDS:
+            return
+        if len(self._known) >= _KNOWN:
+            self._known = {name: one for name, one in self._known.items() if now - one[1] < _OVERLAP_SECONDS}
+        self._known[run] = (version, now)
         for listener in self._listeners:
             if listener.run in (None, run):
                 listener.pending[run] = max(version, listener.pending.get(run, 0))

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from trainwatch.server.services import Services
 
 RUNNING: Final = "running"
+LATE: Final = "late"
 LOST: Final = "lost"
+SILENT: Final = frozenset({LATE, LOST})
+"""States that end by themselves when the run is heard again."""
 _OVER: Final = frozenset({"finished", "halted", "failed", "died"})
 # What tells most about a run whose ranks ended differently. A halt is deliberate and names where to resume from; after
 # it the others may well be torn down. An exception names a cause; a death only that there was one.
@@ -134,7 +137,7 @@ def settle(run: Run, found: Ending | None) -> bool:
 
 
 def tell_lost(connection: Connection, run: Run, *, now: float, silent_since: float, state: AlertState) -> None:
-    """Raises the alert that a run is lost, or says that it is over.
+    """Raises the alert that a run is lost, with what was last known of it, or says that it is over.
 
     Args:
         connection: A transaction that holds the run's row lock, so that the state and the alert change together.
@@ -143,49 +146,70 @@ def tell_lost(connection: Connection, run: Run, *, now: float, silent_since: flo
         silent_since: When it was last heard before the silence.
         state: ``"firing"`` or ``"resolved"``.
     """
-    seconds = round(max(0.0, now - silent_since), 1)
+    known = records.last_known(connection, [run.id]).get(run.id, {}) if state == "firing" else {}
+    parameters = {"seconds": round(max(0.0, now - silent_since), 1), **known}
     found = FindingRaised(
-        time=now, rule=RUN_LOST, severity="warning", step=run.step, parameters={"seconds": seconds}, state=state
+        time=now, rule=RUN_LOST, severity="warning", step=run.step, parameters=parameters, state=state
     )
     alerts.raise_alerts(connection, run.id, [found], now=now)
 
 
-def mark_silent(database: Database, *, now: float, lost_after: float) -> list[tuple[str, int]]:
-    """Marks the running runs of which nothing was heard for long.
+def mark_silent(
+    database: Database, *, now: float, lost_after: float, late_after: float | None = None
+) -> list[tuple[str, int]]:
+    """Marks the runs of which nothing was heard for a while as late, and those of which nothing was heard for long.
+
+    What counts is when a shipment or a heartbeat came here: the clocks of the machines that train do not.
 
     Args:
         database: The database.
-        now: The server's clock.
+        now: The database's clock.
         lost_after: Seconds of silence that are too many.
+        late_after: Seconds of silence that are to be noticed; None: no run is ever late.
 
     Returns:
         The ids and new versions of the runs that changed.
     """
+    late_after = lost_after if late_after is None else min(late_after, lost_after)
     with database.read() as connection:
-        silent = records.silent_since(connection, RUNNING, now - lost_after)
+        silent = records.silent_since(connection, (RUNNING,), now - late_after)
+        silent += records.silent_since(connection, (LATE,), now - lost_after)
     if not silent:
         return []
     changed = []
     with database.write() as connection:
         for run in records.lock_runs(connection, silent).values():
-            if run.state != RUNNING or run.heard_at >= now - lost_after:
+            if run.state not in (RUNNING, LATE) or run.heard_at >= now - late_after:
                 continue  # heard in the meantime
-            found = judge(run, records.ranks_of(connection, run.id).values(), silent=True)
-            if found is None:
-                run.state = LOST
-                if run.node != journal.IMPORTED_NODE:  # its file does not say how it ended, and that is no alarm
-                    tell_lost(connection, run, now=now, silent_since=run.heard_at, state="firing")
+            if run.heard_at < now - lost_after:
+                _lose(connection, run, now)
+            elif run.state == RUNNING and run.node != journal.IMPORTED_NODE:
+                run.state = LATE
             else:
-                settle(run, found)
-                records.close_commands(connection, run.id)
+                continue
             run.version += 1
             records.save_run(connection, run, described=False)
             changed.append((run.id, run.version))
     return changed
 
 
+def _lose(connection: Connection, run: Run, now: float) -> None:
+    """Settles a run that was silent for long: what is known of its ranks may tell how it ended."""
+    found = judge(run, records.ranks_of(connection, run.id).values(), silent=True)
+    if found is not None:
+        settle(run, found)
+        records.close_commands(connection, run.id)
+        return
+    run.state = LOST
+    if run.node != journal.IMPORTED_NODE:  # its file does not say how it ended, and that is no alarm
+        tell_lost(connection, run, now=now, silent_since=run.heard_at, state="firing")
+
+
 def run(services: Services) -> None:
     """Looks for silent runs once."""
-    changed = mark_silent(services.database, now=services.clock(), lost_after=services.settings.lost_after)
+    settings = services.settings
+    changed = mark_silent(
+        services.database, now=services.clock(), lost_after=settings.lost_after, late_after=settings.late_after
+    )
     for run_id, version in changed:
         services.live.publish(run_id, version)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from trainwatch.rules.wording.words import Wordings, at, at_zh, resume, resume_zh
+from trainwatch.rules.wording.words import Wordings, at, at_zh, resume, resume_zh, size_text
 
 
 def _failed(p: dict[str, Any], step: int | None, rank: int | None) -> str:
@@ -43,11 +43,19 @@ def _gone_zh(p: dict[str, Any], step: int | None, rank: int | None) -> str:
 
 
 def _silent(p: dict[str, Any], step: int | None, rank: int | None) -> str:
-    return f"Nothing was heard of the run for {round(p['seconds'])} s; its last step was {step}."
+    phase = f", in phase {p['phase']}" if p.get("phase") else ""
+    memory = ""
+    if p.get("device"):
+        memory = f", with {size_text(p['used'])} of {size_text(p['capacity'])} of {p['device']} in use"
+    return f"Nothing was heard of the run for {round(p['seconds'])} s; its last step was {step}{phase}{memory}."
 
 
 def _silent_zh(p: dict[str, Any], step: int | None, rank: int | None) -> str:
-    return f"已有 {round(p['seconds'])} 秒没有收到该训练的消息，最后一步是第 {step} 步。"
+    phase = f"，处于 {p['phase']} 阶段" if p.get("phase") else ""
+    memory = ""
+    if p.get("device"):
+        memory = f"，{p['device']} 已用 {size_text(p['used'])}（共 {size_text(p['capacity'])}）"
+    return f"已有 {round(p['seconds'])} 秒没有收到该训练的消息，最后一步是第 {step} 步{phase}{memory}。"
 
 
 def _command(p: dict[str, Any], step: int | None, rank: int | None) -> str:

@@ -10,7 +10,7 @@ from trainwatch.events import Action as RuleAction
 from trainwatch.events import AlertState, Outcome, Policy, Severity
 from trainwatch.server.spelling import Document, Model, Number
 
-State = Literal["running", "finished", "halted", "failed", "died", "lost"]
+State = Literal["running", "late", "finished", "halted", "failed", "died", "lost"]
 RankState = Literal["waiting", "running", "finished", "halted", "failed", "died"]
 Axis = Literal["step", "time"]
 Theme = Literal["light", "dark"]
@@ -18,7 +18,7 @@ Action = Literal["halt", "checkpoint"]
 
 
 class Health(Model):
-    """The server is up and reaches its database."""
+    """The server is up; as an answer to ``/ready``, it can serve."""
 
     status: Literal["ok"]
     version: str

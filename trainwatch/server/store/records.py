@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, bindparam, func, select, update
+from sqlalchemy import Connection, Table, Update, bindparam, func, select, tuple_, update
 from sqlalchemy.dialects.sqlite import Insert
 
 from trainwatch.charts import Attempt
 from trainwatch.server.db import insert_for
 from trainwatch.server.models import commands, devices, ranks, runs, sources
+from trainwatch.server.store import news
 
 
 @dataclass(slots=True)
@@ -129,9 +130,26 @@ def make_run(connection: Connection, run: Run) -> None:
 
 def save_run(connection: Connection, run: Run, *, described: bool) -> None:
     """Writes a run back; its description only when it is new."""
-    values = {name: value for name, value in _row(run).items() if described or name not in _DESCRIPTION}
-    del values["id"]
-    connection.execute(update(runs).where(runs.c.id == run.id).values(values))
+    save_runs(connection, [run], described=described)
+
+
+def save_runs(connection: Connection, changed: Collection[Run], *, described: bool) -> None:
+    """Writes runs back; their descriptions only when they are new."""
+    if changed:
+        left_out = frozenset[str]() if described else _DESCRIPTION
+        rows = [{name: value for name, value in _row(run).items() if name not in left_out} for run in changed]
+        connection.execute(_update_runs(described), [row | {"key": row.pop("id")} for row in rows])
+        news.tell(connection, [(run.id, run.version) for run in changed])
+
+
+def ranks_among(connection: Connection, wanted: Collection[tuple[str, int]]) -> dict[str, dict[int, Rank]]:
+    """Returns the ranks named by run and number, as far as there are any."""
+    found: dict[str, dict[int, Rank]] = {}
+    if wanted:
+        query = select(*_RANK_COLUMNS).where(tuple_(ranks.c.run, ranks.c.rank).in_(sorted(wanted)))
+        for row in connection.execute(query):
+            found.setdefault(row.run, {})[row.rank] = Rank(**row._mapping)
+    return found
 
 
 def ranks_of(connection: Connection, run: str) -> dict[int, Rank]:
@@ -187,6 +205,16 @@ def sources_of(connection: Connection, run: str, names: Collection[str] | None =
     return {row.source: Source(**row._mapping) for row in connection.execute(query)}
 
 
+def sources_among(connection: Connection, wanted: Collection[tuple[str, str]]) -> dict[str, dict[str, Source]]:
+    """Returns the sources named by run and name, as far as there are any."""
+    found: dict[str, dict[str, Source]] = {}
+    if wanted:
+        query = select(*_SOURCE_COLUMNS).where(tuple_(sources.c.run, sources.c.source).in_(sorted(wanted)))
+        for row in connection.execute(query):
+            found.setdefault(row.run, {})[row.source] = Source(**row._mapping)
+    return found
+
+
 def save_sources(connection: Connection, changed: Iterable[Source]) -> None:
     """Writes sources, new ones or changed ones."""
     _save(connection, sources, ("run", "source"), [_row(source) for source in changed])
@@ -215,9 +243,29 @@ def close_commands(connection: Connection, run: str) -> None:
     connection.execute(update(commands).where(commands.c.run == run, commands.c.open).values(open=False))
 
 
-def silent_since(connection: Connection, state: str, moment: float) -> list[str]:
-    """Returns the runs in `state` of which nothing was heard since `moment`, by the server's clock."""
-    return list(connection.scalars(select(runs.c.id).where(runs.c.state == state, runs.c.heard_at < moment)))
+def silent_since(connection: Connection, states: Collection[str], moment: float) -> list[str]:
+    """Returns the runs in one of `states` of which nothing was heard since `moment`, by the database's clock."""
+    return list(connection.scalars(select(runs.c.id).where(runs.c.state.in_(list(states)), runs.c.heard_at < moment)))
+
+
+def last_known(connection: Connection, ids: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Returns what was last known of runs: phase, and the device with the least memory left.
+
+    Returns:
+        Run id to ``phase`` (of the rank that was heard last), ``device``, ``used`` and ``capacity`` in bytes; each only
+        where it is known.
+    """
+    result: dict[str, dict[str, Any]] = {}
+    newest = select(ranks.c.run, ranks.c.phase).where(ranks.c.run.in_(list(ids)), ranks.c.phase != "")
+    for run, phase in connection.execute(newest.order_by(ranks.c.run, ranks.c.last_event_at)):
+        result.setdefault(run, {})["phase"] = phase
+    full = select(devices.c.run, devices.c.device, devices.c.used, devices.c.capacity).where(
+        devices.c.run.in_(list(ids)), devices.c.used.is_not(None), devices.c.capacity.is_not(None)
+    )
+    left = devices.c.capacity - devices.c.used
+    for row in connection.execute(full.order_by(devices.c.run, left.desc(), devices.c.rank, devices.c.device)):
+        result.setdefault(row.run, {}).update(device=row.device, used=row.used, capacity=row.capacity)
+    return result
 
 
 def running_on_several_nodes(connection: Connection) -> dict[str, int]:
@@ -242,10 +290,10 @@ def touch(connection: Connection, ids: Collection[str], heard_at: float) -> None
 
 def touch_version(connection: Connection, run: str) -> int:
     """Notes that something of a run changed that is not in its own row; returns the new version."""
-    changed = connection.execute(
-        update(runs).where(runs.c.id == run).values(version=runs.c.version + 1).returning(runs.c.version)
-    )
-    return int(changed.scalar_one())
+    changed = update(runs).where(runs.c.id == run).values(version=runs.c.version + 1).returning(runs.c.version)
+    version = int(connection.execute(changed).scalar_one())
+    news.tell(connection, [(run, version)])
+    return version
 
 
 def _row(record: Run | Rank | Source) -> dict[str, Any]:
@@ -256,6 +304,12 @@ def _row(record: Run | Rank | Source) -> dict[str, Any]:
 def _save(connection: Connection, table: Table, key: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
     if rows:
         connection.execute(_upsert(connection.dialect.name, table, key, tuple(rows[0])), rows)
+
+
+@cache
+def _update_runs(described: bool) -> Update:
+    names = [one.name for one in fields(Run) if one.name != "id" and (described or one.name not in _DESCRIPTION)]
+    return update(runs).where(runs.c.id == bindparam("key")).values({name: bindparam(name) for name in names})
 
 
 @cache

@@ -58,7 +58,7 @@ def version(connection: Connection, run: str) -> int | None:
 def takes_commands(connection: Connection, run: str) -> bool:
     """Tells whether a run may still obey: it runs, or is only silent. Keeps its end from being stored meanwhile."""
     row = connection.execute(select(runs.c.state, runs.c.node).where(runs.c.id == run).with_for_update()).one_or_none()
-    return row is not None and row.state in ("running", "lost") and row.node != journal.IMPORTED_NODE
+    return row is not None and row.state in ("running", "late", "lost") and row.node != journal.IMPORTED_NODE
 
 
 class Named(NamedTuple):
@@ -89,7 +89,7 @@ def end_of(connection: Connection, run: str) -> tuple[int, float, str] | None:
     """Returns last step, time and state of a run that is over or lost; None while it runs."""
     columns = (runs.c.step, runs.c.ended_at, runs.c.last_event_at, runs.c.state, runs.c.ending)
     row = connection.execute(select(*columns).where(runs.c.id == run)).one_or_none()
-    if row is None or row.state == "running":
+    if row is None or row.state in ("running", "late"):
         return None
     return row.ending.get("step", row.step), row.ended_at or row.last_event_at, row.state
 
@@ -162,6 +162,7 @@ def _bases(
     for alert in connection.execute(select(alerts).where(alerts.c.run.in_(ids))):
         raised[alert.run].append(alert)
     tightest = _headrooms(connection, ids)
+    known = records.last_known(connection, [row.id for row in listed if row.state in ("late", "lost")])
     result = []
     for row in listed:
         line = Sparkline(row.sparkline)
@@ -180,7 +181,7 @@ def _bases(
             "last_loss": None if row.loss_rank is None else row.last_loss,
             "last_eval_loss": None if row.eval_rank is None else row.last_eval_loss,
             "sparkline": schemas.Sparkline.model_construct(step=line.step.tolist(), value=line.value.tolist()),
-            "sentence": _sentence(row, raised[row.id], now, language),
+            "sentence": _sentence(row, raised[row.id], known.get(row.id, {}), now, language),
             "headroom": tightest.get(row.id),
             "version": row.version,
         }
@@ -224,14 +225,15 @@ def _counts(raised: list[Row[Any]], now: float) -> schemas.AlertCounts:
     return schemas.AlertCounts(info=found["info"], warning=found["warning"], critical=found["critical"])
 
 
-def _sentence(row: Row[Any], raised: list[Row[Any]], now: float, language: str) -> str:
+def _sentence(row: Row[Any], raised: list[Row[Any]], known: dict[str, Any], now: float, language: str) -> str:
     """Says what is or was the matter: the end, else the silence, else the loudest and newest alert."""
     if row.ending and row.ending["outcome"] != "finished":
         return _end_sentence(row, language)
     if row.state == "lost" and row.node == journal.IMPORTED_NODE:
         return sentence("imported", {}, step=row.step, language=language)
-    if row.state == "lost":
-        return sentence("silent", {"seconds": max(0.0, now - row.heard_at)}, step=row.step, language=language)
+    if row.state in ("late", "lost"):
+        parameters = {"seconds": max(0.0, now - row.heard_at), **known}
+        return sentence("silent", parameters, step=row.step, language=language)
     loud = [alert for alert in raised if alert_store.is_loud(alert, now)]
     if not loud:
         return ""

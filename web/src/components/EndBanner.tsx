@@ -16,7 +16,7 @@ export function EndBanner({ run, onAutopsy }: { run: RunDetail; onAutopsy: (id: 
   const sentence = endSentence(run);
   if (!sentence) return null;
   const autopsy = autopsyOfEnd(run);
-  const tone = state === "halted" ? "warning" : state === "lost" ? "quiet" : "critical";
+  const tone = state === "halted" ? "warning" : state === "lost" || state === "late" ? "quiet" : "critical";
   return (
     <section
       className={classes.banner}

@@ -15,7 +15,7 @@ export function RunHeader({ run }: { run: RunDetail }) {
   const now = useNow();
   const share = progress(run);
   const left = remainingSeconds(run);
-  const live = run.state === "running";
+  const live = run.state === "running" || run.state === "late";
   const until = run.ended_at ?? (live ? now : run.last_event_at);
   return (
     <header className={classes.header}>

@@ -12,7 +12,7 @@ import { StateMark } from "./StateMark";
 import { Value } from "./Value";
 
 export function RunRow({ run, now }: { run: RunSummary; now: number }) {
-  const live = run.state === "running";
+  const live = run.state === "running" || run.state === "late";
   return (
     <tr className={classes.row} data-testid="run-row" data-run={run.id} data-state={run.state}>
       <td className={classes.state}>
@@ -65,9 +65,7 @@ function StepCell({ run }: { run: RunSummary }) {
         {formatCount(run.step)}
         {run.max_steps > 0 && <span className="muted"> / {formatCount(run.max_steps)}</span>}
       </div>
-      {share !== null && (
-        <Bar share={share} label="Progress" tone={run.state === "running" ? "accent" : "quiet"} />
-      )}
+      {share !== null && <Bar share={share} label="Progress" tone={live ? "accent" : "quiet"} />}
       {left !== null && <div className={classes.meta}>about {formatRough(left)} left</div>}
     </>
   );

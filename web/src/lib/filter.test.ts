@@ -28,6 +28,14 @@ describe("the list's filter", () => {
   });
 
   it("counts states", () => {
-    expect(countStates(runs)).toEqual({ running: 2, finished: 0, halted: 1, failed: 0, died: 0, lost: 0 });
+    expect(countStates(runs)).toEqual({
+      running: 2,
+      late: 0,
+      finished: 0,
+      halted: 1,
+      failed: 0,
+      died: 0,
+      lost: 0,
+    });
   });
 });

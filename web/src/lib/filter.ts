@@ -1,6 +1,6 @@
 /** The list's filter, as its address says it: `?q=llama&state=running&project=legal`. */
 
-export const STATES = ["running", "finished", "halted", "failed", "died", "lost"] as const;
+export const STATES = ["running", "late", "finished", "halted", "failed", "died", "lost"] as const;
 export type State = (typeof STATES)[number];
 
 export interface RunFilter {
@@ -45,7 +45,7 @@ export function matchText<R extends Filterable>(runs: readonly R[], text: string
 
 /** How many runs are in each state. */
 export function countStates(runs: readonly Filterable[]): Record<State, number> {
-  const counts = { running: 0, finished: 0, halted: 0, failed: 0, died: 0, lost: 0 };
+  const counts = { running: 0, late: 0, finished: 0, halted: 0, failed: 0, died: 0, lost: 0 };
   for (const run of runs) counts[run.state] += 1;
   return counts;
 }

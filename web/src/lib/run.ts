@@ -16,6 +16,12 @@ export const STATE_LOOKS: Record<State, StateLook> = {
     glyph: "pulse",
     meaning: "The run reports and goes on.",
   },
+  late: {
+    label: "Late",
+    colour: "var(--tw-warning)",
+    glyph: "silence",
+    meaning: "Nothing was heard of the run for some seconds; it may well go on.",
+  },
   finished: {
     label: "Finished",
     colour: "var(--tw-good)",
