@@ -5,9 +5,10 @@ import "./styles/base.css";
 import { MantineProvider } from "@mantine/core";
 import { QueryClientProvider } from "@tanstack/react-query";
 import { useState } from "react";
-import { Route, Switch } from "wouter";
+import { Redirect, Route, Switch } from "wouter";
 import { createQueryClient } from "./api/queries";
 import { Shell } from "./components/Shell";
+import { AccessPage } from "./pages/AccessPage";
 import { NotFoundPage } from "./pages/NotFoundPage";
 import { RulesPage } from "./pages/RulesPage";
 import { RunPage } from "./pages/RunPage";
@@ -28,6 +29,12 @@ export function App() {
               <RulesPage name={null} />
             </Route>
             <Route path="/rules/:name">{({ name }) => <RulesPage name={name} />}</Route>
+            <Route path="/settings">
+              <Redirect to="/settings/access" replace />
+            </Route>
+            <Route path="/settings/access">
+              <AccessPage />
+            </Route>
             <Route path="/runs/:id">{({ id }) => <RunPage key={id} id={id} />}</Route>
             <Route>
               <NotFoundPage />

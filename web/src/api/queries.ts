@@ -5,6 +5,10 @@ import { ApiError } from "./client";
 export const keys = {
   runs: ["runs"] as const,
   rules: (project: string) => ["rules", project] as const,
+  session: ["session"] as const,
+  loginWays: ["login"] as const,
+  tokens: (project: string | null) => ["tokens", project] as const,
+  sessions: ["sessions"] as const,
   run: (id: string) => ["run", id] as const,
   detail: (id: string) => ["run", id, "detail"] as const,
   series: (id: string) => ["run", id, "series"] as const,

@@ -26,11 +26,14 @@ export function Shell({ children }: { children: ReactNode }) {
             <span>TrainWatch</span>
           </Link>
           <nav className={classes.nav} aria-label="Pages">
-            <Link href="/" data-here={!place.startsWith("/rules")}>
+            <Link href="/" data-here={!place.startsWith("/rules") && !place.startsWith("/settings")}>
               Runs
             </Link>
             <Link href="/rules" data-here={place.startsWith("/rules")} data-testid="nav-rules">
               Rules
+            </Link>
+            <Link href="/settings" data-here={place.startsWith("/settings")} data-testid="nav-settings">
+              Settings
             </Link>
           </nav>
           <div className={classes.tools}>
