@@ -40,7 +40,7 @@ def names(text: str) -> frozenset[str]:
 LANGUAGE: Final = names("events shipment metrics journal settings configfile")
 BASE: Final = names("msgspec psutil pynvml numpy")
 SERVING: Final = names(
-    "alembic anyio fastapi plotly prometheus_client psycopg pydantic pydantic_core pydantic_settings sqlalchemy "
+    "alembic anyio fastapi httpcore2 plotly prometheus_client psycopg pydantic pydantic_core pydantic_settings sqlalchemy "
     "sse_starlette starlette structlog uvicorn zstandard"
 )
 LAYERS: Final = {
@@ -68,7 +68,7 @@ LAYERS: Final = {
     "server": Layer(
         LANGUAGE | names("rules forecast diagnosis charts migrations"),
         SERVING | names("msgspec numpy"),
-        lazily=names("authlib"),
+        lazily=names("apprise authlib"),
     ),
     "migrations": Layer(names("server"), names("alembic sqlalchemy")),
     "cli": Layer(

@@ -21,6 +21,7 @@ from trainwatch.server.access.oidc import Sso
 from trainwatch.server.clock import DatabaseClock
 from trainwatch.server.compress import Compress
 from trainwatch.server.db import Database
+from trainwatch.server.delivery import sender
 from trainwatch.server.gauges import Gauges
 from trainwatch.server.ingest import Ingest
 from trainwatch.server.live import Live
@@ -41,6 +42,8 @@ def jobs() -> tuple[Job, ...]:
     return (
         Job("liveness", lambda settings: settings.liveness_seconds, liveness.run),
         Job("nodes", nodes.EVERY_SECONDS, nodes.Comparing()),
+        Job("delivery", sender.EVERY_SECONDS, sender.run, alone=False),
+        Job("delivery_record", sender.PRUNE_EVERY_SECONDS, sender.prune),
     )
 
 
@@ -65,6 +68,7 @@ def create_app(settings: Settings, *, clock: Callable[[], float] | None = None) 
     telemetry.watch(database.engine)
     live = Live()
     runner = Runner(jobs())
+    database.wake = runner.wake
     if clock is None:
         clock = time.time if database.kind == "sqlite" else DatabaseClock()
     app.state.services = Services(
@@ -75,6 +79,7 @@ def create_app(settings: Settings, *, clock: Callable[[], float] | None = None) 
         keyring=Keyring(settings, database, clock, time.monotonic),
         limits=Limits(settings),
         sso=Sso(settings) if settings.oidc_issuer else None,
+        delivery=sender.make_sender(settings, database, clock),
         ingest_threads=CapacityLimiter(_INGEST_THREADS),
         clock=clock,
         jobs=runner,
@@ -113,6 +118,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         with suppress(asyncio.CancelledError):
             await following
         await services.jobs.close(services.database)
+        await asyncio.to_thread(services.delivery.close)
         services.database.close()
 
 

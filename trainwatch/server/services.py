@@ -15,6 +15,7 @@ from trainwatch.server.access import Keyring, Limits
 from trainwatch.server.access.oidc import Sso
 from trainwatch.server.clock import DatabaseClock
 from trainwatch.server.db import Database
+from trainwatch.server.delivery.sender import Sender
 from trainwatch.server.ingest import Ingest
 from trainwatch.server.live import Live
 from trainwatch.server.periodic import Runner
@@ -35,6 +36,7 @@ class Services:
     keyring: Keyring
     limits: Limits
     sso: Sso | None
+    delivery: Sender
     # Shipments wait for the writer. In threads of their own, so that pages are answered meanwhile.
     ingest_threads: CapacityLimiter
     clock: Callable[[], float] = time.time

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from trainwatch.server.delivery.addresses import Guard
+
 DEFAULT_PORT: Final = 8420
 _MIB: Final = 1024 * 1024
 
@@ -62,6 +64,9 @@ class Settings(BaseSettings):
         oidc_groups_claim: The claim of the id token that lists a person's groups.
         oidc_access: Who may do what; the first entry that fits holds, and without one that fits nobody gets in.
         late_after: Seconds of silence after which a running run is called late.
+        public_url: Where people reach the server, like ``https://trainwatch.example.org``: for the links in messages.
+        alert_private_hosts: Names, addresses and networks, separated by commas, that alerts may be sent to although
+            they are not public.
         lost_after: Seconds of silence after which a late run is called lost.
         liveness_seconds: Seconds between two looks for silent runs.
         lease_seconds: How long a server keeps the work that only one server may do after it was last heard itself.
@@ -91,6 +96,8 @@ class Settings(BaseSettings):
     oidc_name: str = "single sign-on"
     oidc_groups_claim: str = "groups"
     oidc_access: tuple[SsoAccess, ...] = ()
+    public_url: str = ""
+    alert_private_hosts: str = ""
     late_after: float = Field(default=20.0, gt=0)
     lost_after: float = Field(default=60.0, gt=0)
     liveness_seconds: float = Field(default=3.0, gt=0)
@@ -117,6 +124,11 @@ class Settings(BaseSettings):
         """The token in the clear; empty when none is set."""
         return self.token.get_secret_value()
 
+    @property
+    def alert_private(self) -> tuple[str, ...]:
+        """What alerts may be sent to although it is not public."""
+        return tuple(part.strip() for part in self.alert_private_hosts.split(",") if part.strip())
+
     def check(self) -> None:
         """Refuses what would be unsafe.
 
@@ -131,6 +143,18 @@ class Settings(BaseSettings):
             )
         if self.oidc_issuer:
             self._check_oidc()
+        self._check_delivery()
+
+    def _check_delivery(self) -> None:
+        try:
+            Guard(self.alert_private)
+        except ValueError as error:
+            raise Refused(f"TRAINWATCH_ALERT_PRIVATE_HOSTS cannot be read: {error}.") from None
+        if self.public_url and not self.public_url.startswith(("http://", "https://")):
+            raise Refused(
+                f"TRAINWATCH_PUBLIC_URL is the address by which people reach this server, with https:// or http://, not"
+                f" {self.public_url[:100]!r}."
+            )
 
     def _check_oidc(self) -> None:
         if not self.secret:

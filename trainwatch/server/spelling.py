@@ -18,18 +18,19 @@ Number = Annotated[
 """A float that may be NaN, Infinity or -Infinity."""
 
 
-def _spelled(value: Any) -> Any:
+def spelled(value: Any) -> Any:
+    """Spells NaN and ±Infinity out, however deep they lie in plain values."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {key: _spelled(inner) for key, inner in value.items()}
+        return {key: spelled(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_spelled(inner) for inner in value]
+        return [spelled(inner) for inner in value]
     return value
 
 
 # pydantic writes null for a NaN inside of Any, whatever the model's configuration says.
-Document = Annotated[dict[str, Any], AfterValidator(_spelled)]
+Document = Annotated[dict[str, Any], AfterValidator(spelled)]
 """Plain nested values, with NaN and ±Infinity spelled out."""
 
 

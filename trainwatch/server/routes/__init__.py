@@ -10,6 +10,7 @@ from trainwatch.server.access import Allowed
 from trainwatch.server.routes import (
     alerts,
     backtests,
+    channels,
     charts,
     commands,
     events,
@@ -41,6 +42,6 @@ def api() -> APIRouter:
     router = APIRouter(prefix="/api", responses=_PROBLEMS)
     for public in (health, login):
         router.include_router(public.router)
-    for private in (ingest, runs, charts, series, events, commands, alerts, rules, backtests, tokens, sessions):
+    for private in (ingest, runs, charts, series, events, commands, alerts, channels, rules, backtests, tokens, sessions):
         router.include_router(private.router, dependencies=[Allowed])
     return router
