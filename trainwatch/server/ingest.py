@@ -6,23 +6,22 @@ that was answered is stored.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Final
 
-import msgspec
-from sqlalchemy import Connection
+from sqlalchemy import Connection, exc
 
-from trainwatch import events, journal
-from trainwatch.diagnosis.differences import differences
+from trainwatch.events import RuleSettings
 from trainwatch.server import liveness
 from trainwatch.server.db import Database
-from trainwatch.server.digest import UNKNOWN_EVENT, Digest, lost_of
-from trainwatch.server.headroom import headroom_rows
-from trainwatch.server.store import alerts, evidence, layers, points, records, rule_settings
-from trainwatch.server.store.records import Rank, Run, Source
-from trainwatch.shipment import Acknowledgement, Batch, Shipment
+from trainwatch.server.store import alerts, evidence, records, rule_settings
+from trainwatch.server.store.records import Run
+from trainwatch.server.storing import store
+from trainwatch.server.together import Together
+from trainwatch.shipment import Acknowledgement, Batch, Command, Shipment
 
-LOST_IN_JOURNAL = "journal"
+_AT_ONCE: Final = 8000  # events stored in one transaction, unless one shipment has more
 
 
 class Ingest:
@@ -32,59 +31,96 @@ class Ingest:
         database: Where to.
         publish: Told the id and the new version of every run that changed, after the commit.
         clock: The server's clock, in Unix seconds.
+        count: Told how many points were stored, after the commit.
     """
 
-    def __init__(self, database: Database, publish: Callable[[str, int], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        publish: Callable[[str, int], None],
+        clock: Callable[[], float],
+        count: Callable[[int], None] = lambda _points: None,
+    ) -> None:
         self._database = database
         self._publish = publish
         self._clock = clock
+        self._count = count
+        self._together = Together(
+            self._accept,
+            weigh=lambda shipment: sum(len(batch.events) for batch in shipment.batches),
+            most=_AT_ONCE,
+            # SQLite has one writer. On Postgres one waits for the disk while another works.
+            at_once=1 if database.kind == "sqlite" else 2,
+            hopeless=(exc.OperationalError, exc.InterfaceError, exc.TimeoutError),
+        )
 
     def accept(self, shipment: Shipment) -> Acknowledgement:
-        """Stores a shipment.
+        """Stores a shipment, in one transaction with those that come at the same time.
 
         Returns:
             How far each of its sources is stored now, the commands for its runs, and their projects' rules.
         """
-        batches: defaultdict[str, list[Batch]] = defaultdict(list)
-        for batch in shipment.batches:
-            batches[batch.run].append(batch)
-        named = {*batches, *shipment.runs}
-        if not named:
+        if not shipment.batches and not shipment.runs:
             return Acknowledgement(next={})
+        return self._together(shipment)
+
+    def _accept(self, shipments: list[Shipment]) -> list[Acknowledgement]:
+        batches: defaultdict[str, list[Batch]] = defaultdict(list)
+        named: set[str] = set()
+        for shipment in shipments:
+            named.update(shipment.runs)
+            for batch in shipment.batches:
+                batches[batch.run].append(batch)
+        named.update(batches)
         now = self._clock()
-        following: dict[str, dict[str, int]] = {}
-        changed: list[tuple[str, int]] = []
+        changed: list[Run] = []
         with self._database.write() as connection:
             runs = _lock(connection, batches, named, now)
+            before = {run.id: (run.state, run.heard_at) for run in runs.values()}
             for run in runs.values():
-                before, heard_at = run.state, run.heard_at
                 run.heard_at = now
-                if run.id in batches:
+                if run.id in batches or run.state in liveness.SILENT:
                     run.version += 1
-                    following[run.id] = _store(connection, run, batches[run.id])
-                    changed.append((run.id, run.version))
-                elif run.state == liveness.LOST:
-                    run.version += 1
-                    _decide(connection, run)
-                    records.save_run(connection, run, described=False)
-                    changed.append((run.id, run.version))
-                if before == liveness.LOST != run.state:
+                    changed.append(run)
+            following, stored = store(connection, {run.id: run for run in changed}, batches)
+            for run in changed:
+                state, heard_at = before[run.id]
+                if state == liveness.LOST != run.state:
                     liveness.tell_lost(connection, run, now=now, silent_since=heard_at, state="resolved")
-                if run.state != before and run.state != liveness.RUNNING:
+                if run.state != state and run.state != liveness.RUNNING:
                     records.close_commands(connection, run.id)
-                if run.state not in (before, liveness.RUNNING, liveness.LOST):
+                if run.state not in (state, liveness.RUNNING, liveness.LOST):
                     alerts.drop_pending(connection, run.id, run.ended_at or now)
-            quiet = [run.id for run in runs.values() if all(run.id != known for known, _ in changed)]
+            quiet = set(runs).difference(run.id for run in changed)
             if quiet:
                 records.touch(connection, quiet, now)
             commands = evidence.open_commands(connection, named)
             rules = rule_settings.of_runs(connection, named)
-        for run_id, version in changed:
-            self._publish(run_id, version)
-        return Acknowledgement(next=following, commands=commands, rules=rules)
+        self._count(stored)
+        for run in changed:
+            self._publish(run.id, run.version)
+        return [_answer(shipment, following, commands, rules) for shipment in shipments]
 
 
-def _lock(connection: Connection, batches: dict[str, list[Batch]], named: set[str], now: float) -> dict[str, Run]:
+def _answer(
+    shipment: Shipment,
+    following: Mapping[str, Mapping[str, int]],
+    commands: list[Command],
+    rules: Mapping[str, RuleSettings],
+) -> Acknowledgement:
+    """Picks what concerns one of the shipments."""
+    reached: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for batch in shipment.batches:
+        reached[batch.run][batch.source] = following[batch.run][batch.source]
+    named = {*reached, *shipment.runs}
+    return Acknowledgement(
+        next=dict(reached),
+        commands=[one for one in commands if one.run in named],
+        rules={run: found for run, found in rules.items() if run in named},
+    )
+
+
+def _lock(connection: Connection, batches: Mapping[str, list[Batch]], named: set[str], now: float) -> dict[str, Run]:
     """Locks the runs named, and makes those that have events and are not there yet."""
     runs = records.lock_runs(connection, named)
     missing = sorted(set(batches) - set(runs))
@@ -95,86 +131,3 @@ def _lock(connection: Connection, batches: dict[str, list[Batch]], named: set[st
             Run(id=name, project=first.project, node=first.node, started_at=now, last_event_at=0.0, heard_at=now),
         )
     return runs | records.lock_runs(connection, missing) if missing else runs
-
-
-def _store(connection: Connection, run: Run, batches: list[Batch]) -> dict[str, int]:
-    """Stores a run's batches; returns the sequence wanted next of each of their sources."""
-    sources = records.sources_of(connection, run.id, {batch.source for batch in batches})
-    digest = Digest(run, records.ranks_of(connection, run.id))
-    for batch in sorted(batches, key=_order):
-        source = sources.get(batch.source)
-        if source is None:
-            source = sources[batch.source] = Source(run=run.id, source=batch.source, node=batch.node, rank=batch.rank)
-        _take(batch, source, digest)
-    if digest.points:
-        last = points.append(connection, run.id, digest.points)
-        touched = {(key.rank, key.device) for key in digest.points}
-        rows = headroom_rows(run.id, {key: newest.value for key, newest in last.items()})
-        records.save_devices(connection, [row for row in rows if (row["rank"], row["device"]) in touched])
-        digest.summarize(last)
-    evidence.add_phases(connection, digest.phases)
-    evidence.add_checkpoints(connection, digest.checkpoints)
-    evidence.add_nonfinite(connection, digest.nonfinite)
-    evidence.add_phase_totals(connection, run.id, digest.phase_totals)
-    evidence.add_autopsies(connection, digest.autopsies)
-    evidence.add_out_of_memory(connection, digest.out_of_memory)
-    if digest.restarted:
-        alerts.supersede(connection, run.id, run.superseded_until, now=run.heard_at)
-    alerts.raise_alerts(connection, run.id, digest.findings, now=run.heard_at, superseded_until=run.superseded_until)
-    layers.append(connection, run.id, digest.layers)
-    records.save_ranks(connection, (digest.ranks[number] for number in sorted(digest.changed_ranks)))
-    records.save_sources(connection, sources.values())
-    records.describe_ranks(connection, run.id, "setup", digest.setups)
-    records.describe_ranks(connection, run.id, "signals", digest.signals)
-    if digest.restarted:
-        records.close_commands(connection, run.id)
-    if digest.lives_changed or run.state == liveness.LOST:
-        liveness.settle(run, liveness.judge(run, digest.ranks.values()))
-    records.save_run(connection, run, described=digest.described)
-    if digest.setups:
-        _compare(connection, run, digest.ranks)
-    return {source.source: source.next for source in sources.values()}
-
-
-def _compare(connection: Connection, run: Run, ranks: Mapping[int, Rank]) -> None:
-    """Compares the ranks of the newest launch. When they come, not when a page is asked for, which is often."""
-    setups = {
-        number: setup
-        for number, setup in records.setups_of(connection, run.id).items()
-        if setup and number < run.world_size and ranks[number].takes_part(run.superseded_until)
-    }
-    found = [msgspec.to_builtins(one) for one in differences(setups)]
-    records.save_differences(connection, run.id, found)
-
-
-def _order(batch: Batch) -> tuple[bool, int, str, int]:
-    """Puts a process before the one that replaced it, and an agent's word on a process after the process's own."""
-    return batch.rank is None, journal.attempt_of(batch.source), batch.source, batch.first
-
-
-def _take(batch: Batch, source: Source, digest: Digest) -> None:
-    """Takes the events of a batch that are not stored yet, and moves the source's sequence behind them."""
-    if batch.first - batch.lost > source.next:
-        return  # something between is missing here (the database was lost?): the agent is to go back
-    reasons: Counter[str] = Counter()
-    if batch.first > source.next:
-        reasons[LOST_IN_JOURNAL] = batch.first - source.next
-    for payload in _new(batch, source.next):
-        try:
-            event = events.decode(payload)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            reasons[UNKNOWN_EVENT] += 1
-            continue
-        reason = digest.take(event, source)
-        if reason is not None:
-            reasons[reason] += 1
-    lost_of(source, reasons)
-    source.next = max(source.next, batch.first + len(batch.events))
-
-
-def _new(batch: Batch, wanted: int) -> Iterable[msgspec.Raw]:
-    return batch.events[max(0, wanted - batch.first) :]
-
-
-def _decide(connection: Connection, run: Run) -> None:
-    liveness.settle(run, liveness.judge(run, records.ranks_of(connection, run.id).values()))
