@@ -14,7 +14,7 @@ from trainwatch.server.app import create_app
 from trainwatch.server.settings import Settings
 
 TOKEN = "correct horse battery staple"
-OPEN = {("GET", "/api/health"), ("POST", "/api/login"), ("POST", "/api/logout")}
+OPEN = {("GET", "/api/health"), ("GET", "/api/ready"), ("POST", "/api/login"), ("POST", "/api/logout")}
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -48,9 +50,24 @@ def current(database: Database) -> str | None:
         return MigrationContext.configure(connection).get_current_revision()
 
 
+def is_behind(database: Database) -> bool:
+    """Tells whether a database needs to be migrated. One of a newer version does not: that runs too."""
+    found = current(database)
+    if found is None:
+        return True
+    known = _revisions()
+    return found in known and found != known[0]
+
+
 def newest() -> str | None:
     """Returns the newest revision that this version knows."""
     return ScriptDirectory.from_config(_config(None)).get_current_head()
+
+
+@cache
+def _revisions() -> list[str]:
+    """Returns all revisions that this version knows, the newest first."""
+    return [script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions()]
 
 
 def _lock(connection: Connection) -> None:
