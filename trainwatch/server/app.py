@@ -31,10 +31,11 @@ from trainwatch.server.periodic import Job, Runner
 from trainwatch.server.routes import api, metrics
 from trainwatch.server.services import Services
 from trainwatch.server.settings import Settings
+from trainwatch.server.shared import Forget, Shared
 from trainwatch.server.store import leases
 from trainwatch.server.telemetry import Telemetry
 
-_INGEST_THREADS = 4
+_INGEST_THREADS = 24  # they wait for each other more than they work; see together.py
 
 
 def jobs() -> tuple[Job, ...]:
@@ -67,6 +68,7 @@ def create_app(settings: Settings, *, clock: Callable[[], float] | None = None) 
     database = Database(settings.database_url)
     telemetry.watch(database.engine)
     live = Live()
+    shared = Shared(live.changed_at)
     runner = Runner(jobs())
     database.wake = runner.wake
     if clock is None:
@@ -75,6 +77,7 @@ def create_app(settings: Settings, *, clock: Callable[[], float] | None = None) 
         settings=settings,
         database=database,
         live=live,
+        shared=shared,
         ingest=Ingest(database, live.publish, clock, telemetry.stored),
         keyring=Keyring(settings, database, clock, time.monotonic),
         limits=Limits(settings),
@@ -93,6 +96,7 @@ def create_app(settings: Settings, *, clock: Callable[[], float] | None = None) 
     for kind in (exc.OperationalError, exc.InterfaceError, exc.TimeoutError):
         app.add_exception_handler(kind, _unreachable)
     app.add_exception_handler(Exception, _broken)
+    app.add_middleware(Forget, shared=shared)
     app.add_middleware(Compress)
     app.add_middleware(Gate, settings=settings)
     app.add_middleware(Observe, telemetry=telemetry, log_all=settings.access_log)  # the last one added is the outermost

@@ -10,7 +10,8 @@ from anyio import to_thread
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_LEAST: Final = 1024
+LEAST: Final = 1024
+"""Bytes below which a body is sent as it is."""
 _KINDS: Final = ("application/json", "text/", "application/javascript", "image/svg+xml")
 
 
@@ -26,7 +27,7 @@ class Compress:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
-        encoding = _wanted(Headers(scope=scope).get("accept-encoding", "")) if scope["type"] == "http" else ""
+        encoding = wanted(Headers(scope=scope).get("accept-encoding", "")) if scope["type"] == "http" else ""
         if not encoding:
             await self._app(scope, receive, send)
             return
@@ -41,7 +42,7 @@ class Compress:
                 head, start = start, None
                 body = message.get("body", b"")
                 if not message.get("more_body") and _worth(head, body):
-                    small = await to_thread.run_sync(_compress, body, encoding)
+                    small = await to_thread.run_sync(compress, body, encoding)
                     headers = MutableHeaders(scope=head)
                     headers["content-encoding"] = encoding
                     headers["content-length"] = str(len(small))
@@ -53,7 +54,7 @@ class Compress:
         await self._app(scope, receive, send_compressed)
 
 
-def _wanted(accepted: str) -> str:
+def wanted(accepted: str) -> str:
     """Picks the best encoding that the client takes; empty for none."""
     names = {}
     for part in accepted.lower().split(","):
@@ -66,7 +67,7 @@ def _worth(start: Message, body: bytes) -> bool:
     headers = Headers(raw=start["headers"])
     kind = headers.get("content-type", "")
     return (
-        len(body) >= _LEAST
+        len(body) >= LEAST
         and start["status"] == 200
         and "content-encoding" not in headers
         and kind.startswith(_KINDS)
@@ -74,7 +75,8 @@ def _worth(start: Message, body: bytes) -> bool:
     )
 
 
-def _compress(body: bytes, encoding: str) -> bytes:
+def compress(body: bytes, encoding: str) -> bytes:
+    """Compresses with ``zstd`` or ``gzip``."""
     if encoding == "zstd":
         return zstandard.ZstdCompressor(level=3).compress(body)
     return gzip.compress(body, compresslevel=5)

@@ -13,6 +13,7 @@ from trainwatch.server import logs, migrate
 from trainwatch.server.app import create_app
 from trainwatch.server.db import Database
 from trainwatch.server.live import Live
+from trainwatch.server.services import Services
 from trainwatch.server.settings import Refused, Settings
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,10 @@ class Server:
 
     Args:
         settings: The server's settings.
+
+    Attributes:
+        services: Its parts.
+        url: Its address.
 
     Raises:
         Refused: It cannot run like this.
@@ -54,7 +59,8 @@ class Server:
             lifespan="on",
             ws="none",
         )
-        self._uvicorn = _Uvicorn(config, app.state.services.live)
+        self.services: Final[Services] = app.state.services
+        self._uvicorn = _Uvicorn(config, self.services.live)
         host, port = self._socket.getsockname()[:2]
         self.url: Final = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

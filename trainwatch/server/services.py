@@ -21,6 +21,7 @@ from trainwatch.server.live import Live
 from trainwatch.server.periodic import Runner
 from trainwatch.server.schemas import Problem
 from trainwatch.server.settings import Settings
+from trainwatch.server.shared import Shared
 from trainwatch.server.store import runs
 from trainwatch.server.telemetry import Telemetry
 
@@ -39,6 +40,7 @@ class Services:
     delivery: Sender
     # Shipments wait for the writer. In threads of their own, so that pages are answered meanwhile.
     ingest_threads: CapacityLimiter
+    shared: Shared
     clock: Callable[[], float] = time.time
     jobs: Runner = field(default_factory=Runner)
     telemetry: Telemetry = field(default_factory=Telemetry)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Query, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from trainwatch.charts import chart_for
 from trainwatch.server import drawing
@@ -20,7 +20,8 @@ High = Annotated[float | None, Query(alias="to", allow_inf_nan=False, descriptio
 
 
 @router.get("/runs/{run}/charts/{chart:path}", response_model=Figure, responses=NO_SUCH_RUN)
-def chart(
+async def chart(
+    request: Request,
     services: ServicesDep,
     run: str,
     chart: str,
@@ -38,7 +39,13 @@ def chart(
         wanted = chart_for(chart)
     except KeyError as error:
         raise HTTPException(404, f"There is no chart {chart[:100]!r}.") from error
-    with services.database.read() as connection:
-        known_run(connection, run)
-        figure = drawing.draw(connection, run, wanted, axis=x, low=low, high=high, width=width, theme=theme, rank=rank)
-    return Response(figure, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+    def draw() -> bytes:
+        with services.database.read() as connection:
+            known_run(connection, run)
+            figure = drawing.draw(
+                connection, run, wanted, axis=x, low=low, high=high, width=width, theme=theme, rank=rank
+            )
+        return figure.encode()
+
+    return await services.shared.answer(request, run, draw)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from trainwatch.metrics import CATALOGUE
+from trainwatch.rules.wording import Language
 from trainwatch.server import comparing, drawing
 from trainwatch.server.access import PrincipalDep, clipped
 from trainwatch.server.language import LanguageDep
 from trainwatch.server.schemas import MetricInfo, RunDetail, RunList, State
 from trainwatch.server.schemas.comparison import Comparison
-from trainwatch.server.services import NO_SUCH_RUN, ServicesDep
+from trainwatch.server.services import NO_SUCH_RUN, Services, ServicesDep
 from trainwatch.server.store import layers, points, records
 from trainwatch.server.store import runs as store
 
@@ -54,15 +55,19 @@ def runs(
     return found.model_copy(update={"projects": [principal.project]}) if principal.project else found
 
 
-@router.get("/runs/{run}", responses=NO_SUCH_RUN)
-def run(services: ServicesDep, language: LanguageDep, run: str) -> RunDetail:
+@router.get("/runs/{run}", response_model=RunDetail, responses=NO_SUCH_RUN)
+async def run(request: Request, services: ServicesDep, language: LanguageDep, run: str) -> Response:
     """Returns one run with all that is known of it."""
+    return await services.shared.answer(request, run, lambda: _detail(services, run, language), language)
+
+
+def _detail(services: Services, run: str, language: Language) -> bytes:
     with services.database.read() as connection:
         charts = drawing.available(points.listed(connection, run), layers.measured(connection, run))
         found = store.detail(connection, run, charts=charts, now=services.clock(), language=language)
     if found is None:
         raise HTTPException(404, f"There is no run {run[:100]!r}.")
-    return found
+    return found.model_dump_json(by_alias=True).encode()
 
 
 @router.get("/runs/{run}/compare/{other}", responses=NO_SUCH_RUN)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from pydantic import TypeAdapter
 
 from trainwatch.metrics import describe
 from trainwatch.server import drawing
 from trainwatch.server.models import NO_RANK
 from trainwatch.server.routes.charts import High, Low
 from trainwatch.server.schemas import Axis, SeriesData, SeriesInfo
-from trainwatch.server.services import NO_SUCH_RUN, ServicesDep, known_run
+from trainwatch.server.services import NO_SUCH_RUN, Services, ServicesDep, known_run
 from trainwatch.server.store import points
 
 router = APIRouter(tags=["runs"])
 
 
-@router.get("/runs/{run}/series", responses=NO_SUCH_RUN)
-def series(services: ServicesDep, run: str) -> list[SeriesInfo]:
+_LIST: Final = TypeAdapter(list[SeriesInfo])
+
+
+@router.get("/runs/{run}/series", response_model=list[SeriesInfo], responses=NO_SUCH_RUN)
+async def series(request: Request, services: ServicesDep, run: str) -> Response:
     """Returns the run's series."""
+    return await services.shared.answer(request, run, lambda: _LIST.dump_json(_listed(services, run), by_alias=True))
+
+
+def _listed(services: Services, run: str) -> list[SeriesInfo]:
     with services.database.read() as connection:
         known_run(connection, run)
         return [
@@ -37,8 +45,9 @@ def series(services: ServicesDep, run: str) -> list[SeriesInfo]:
         ]
 
 
-@router.get("/runs/{run}/series/data", responses=NO_SUCH_RUN)
-def data(
+@router.get("/runs/{run}/series/data", response_model=SeriesData, responses=NO_SUCH_RUN)
+async def data(
+    request: Request,
     services: ServicesDep,
     run: str,
     metric: str,
@@ -48,7 +57,7 @@ def data(
     low: Low = None,
     high: High = None,
     limit: Annotated[int, Query(alias="points", ge=4, le=1_000_000, description="About how many at most.")] = 4000,
-) -> SeriesData:
+) -> Response:
     """Returns a series' points, thinned so that minima, maxima and non-finite points survive.
 
     By steps, one that was done again after the run was taken up from a checkpoint is there once, as it was done last;
@@ -56,6 +65,25 @@ def data(
     """
     if low is not None and high is not None and low > high:
         raise HTTPException(422, "'from' is greater than 'to'.")
+
+    def read() -> bytes:
+        found = _data(services, run, metric, rank, device, x, low, high, limit)
+        return found.model_dump_json(by_alias=True).encode()
+
+    return await services.shared.answer(request, run, read)
+
+
+def _data(
+    services: Services,
+    run: str,
+    metric: str,
+    rank: int | None,
+    device: str,
+    x: Axis,
+    low: float | None,
+    high: float | None,
+    limit: int,
+) -> SeriesData:
     with services.database.read() as connection:
         known_run(connection, run)
         wanted = (NO_RANK if rank is None else rank, device)
