@@ -22,7 +22,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from anyio import to_thread
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Request, Security
+from fastapi.security import APIKeyCookie, HTTPBearer
 
 from trainwatch.server.access.keyring import NotAdmitted, TooManyGuesses
 from trainwatch.server.access.limits import seconds
@@ -52,7 +53,14 @@ def anybody(endpoint: _Endpoint) -> _Endpoint:
     return clipped(endpoint)
 
 
-async def require(request: Request) -> Principal:
+# They only tell the OpenAPI document what :func:`admit` looks at.
+_Bearer = Annotated[Any, Security(HTTPBearer(scheme_name="token", description="A token.", auto_error=False))]
+_Cookie = Annotated[
+    Any, Security(APIKeyCookie(name=COOKIE, scheme_name="session", description="Of a browser.", auto_error=False))
+]
+
+
+async def require(request: Request, _bearer: _Bearer = None, _cookie: _Cookie = None) -> Principal:
     """Lets a request pass or refuses it.
 
     Raises:
