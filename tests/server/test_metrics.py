@@ -65,7 +65,8 @@ def test_routes_are_told_by_their_pattern(client: httpx2.Client) -> None:
 def test_runs_and_open_streams_are_counted(server: Server, client: httpx2.Client) -> None:
     send(client, batch([started(), step(1)]), batch([started(), step(1), ended(1)], run="other"))
     with httpx2.Client(base_url=server.url) as browser, browser.stream("GET", "/api/events") as stream:
-        next(stream.iter_lines())
+        lines = stream.iter_lines()
+        next(lines)
         found = scrape(client)
     assert found[key("event_streams")] == 1
     assert found[key("runs", state="running")] == 1

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import cache, partial
 
 from anyio import CapacityLimiter
 from fastapi import FastAPI, Request
@@ -15,7 +16,7 @@ from sqlalchemy import exc
 from starlette.responses import JSONResponse
 
 from trainwatch import __version__
-from trainwatch.server import liveness, migrate, nodes, ui
+from trainwatch.server import apidoc, liveness, migrate, nodes, ui
 from trainwatch.server.access import HEADERS, Gate, Keyring, Limits
 from trainwatch.server.access.oidc import Sso
 from trainwatch.server.clock import DatabaseClock
@@ -34,6 +35,7 @@ from trainwatch.server.settings import Settings
 from trainwatch.server.shared import Forget, Shared
 from trainwatch.server.store import leases
 from trainwatch.server.telemetry import Telemetry
+from trainwatch.server.version import Versioned
 
 _INGEST_THREADS = 24  # they wait for each other more than they work; see together.py
 
@@ -91,6 +93,7 @@ def create_app(settings: Settings, *, clock: Callable[[], float] | None = None) 
     telemetry.registry.register(Gauges(database, runner.status, most_series=settings.metrics_series, clock=clock))
     app.include_router(api())
     app.include_router(metrics.router)
+    app.include_router(apidoc.router())
     app.include_router(ui.router())
     app.add_exception_handler(RequestValidationError, _senseless)
     for kind in (exc.OperationalError, exc.InterfaceError, exc.TimeoutError):
@@ -99,7 +102,10 @@ def create_app(settings: Settings, *, clock: Callable[[], float] | None = None) 
     app.add_middleware(Forget, shared=shared)
     app.add_middleware(Compress)
     app.add_middleware(Gate, settings=settings)
-    app.add_middleware(Observe, telemetry=telemetry, log_all=settings.access_log)  # the last one added is the outermost
+    app.add_middleware(Observe, telemetry=telemetry, log_all=settings.access_log)
+    app.add_middleware(Versioned)  # the last one added is the outermost
+    described = cache(partial(apidoc.describe, app))
+    app.openapi = described  # type: ignore[method-assign]
     return app
 
 

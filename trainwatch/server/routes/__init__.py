@@ -17,6 +17,7 @@ from trainwatch.server.routes import (
     health,
     ingest,
     login,
+    raw,
     rules,
     runs,
     series,
@@ -42,6 +43,20 @@ def api() -> APIRouter:
     router = APIRouter(prefix="/api", responses=_PROBLEMS)
     for public in (health, login):
         router.include_router(public.router)
-    for private in (ingest, runs, charts, series, events, commands, alerts, channels, rules, backtests, tokens, sessions):
+    for private in (
+        ingest,
+        runs,
+        charts,
+        series,
+        events,
+        commands,
+        alerts,
+        channels,
+        rules,
+        backtests,
+        tokens,
+        sessions,
+        raw,
+    ):
         router.include_router(private.router, dependencies=[Allowed])
     return router

@@ -10,7 +10,7 @@ from trainwatch.server.schemas import SilenceRequest
 from trainwatch.server.services import NO_SUCH_RUN, Services, ServicesDep, known_run
 from trainwatch.server.store import alerts, records
 
-router = APIRouter(tags=["runs"])
+router = APIRouter(tags=["alerts"])
 
 
 @router.put("/runs/{run}/alerts/{alert}/silence", status_code=204, responses=NO_SUCH_RUN)

@@ -15,7 +15,7 @@ from trainwatch.server.schemas import Axis, SeriesData, SeriesInfo
 from trainwatch.server.services import NO_SUCH_RUN, Services, ServicesDep, known_run
 from trainwatch.server.store import points
 
-router = APIRouter(tags=["runs"])
+router = APIRouter(tags=["series"])
 
 
 _LIST: Final = TypeAdapter(list[SeriesInfo])

@@ -28,7 +28,7 @@ class Health(Model):
 class Problem(Model):
     """Why a request was refused, in one sentence."""
 
-    detail: str
+    detail: str = Field(examples=["There is no run '0123456789abcdef'."])
 
 
 class MetricInfo(Model):
@@ -347,6 +347,20 @@ class SeriesData(Model):
     metric: str
     rank: int | None
     device: str
+    step: list[int] = Field(description="-1 where the step is not known.")
+    time: list[float]
+    value: list[Number]
+
+
+class RawPoints(Model):
+    """A page of a series' points at full resolution, as columns, in the order of their arrival."""
+
+    metric: str
+    rank: int | None
+    device: str
+    total: int = Field(description="How many points the series has.")
+    first: int = Field(description="Position of this page's first point in the series.")
+    next: int | None = Field(description="Position of the next page's first point; null: this is the last page.")
     step: list[int] = Field(description="-1 where the step is not known.")
     time: list[float]
     value: list[Number]
