@@ -4,6 +4,94 @@
  */
 
 export interface paths {
+    "/api/admin/channels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns the channels that are told of all projects
+         * @description Returns the channels that are told of all projects.
+         */
+        get: operations["channels_for_all"];
+        put?: never;
+        /**
+         * Adds a channel that is told of the alerts of all projects from now on
+         * @description Adds a channel that is told of the alerts of all projects from now on.
+         */
+        post: operations["add_channel_for_all"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/admin/channels/{channel}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Changes a channel, and enables one that the server disabled
+         * @description Changes a channel, and enables one that the server disabled.
+         */
+        put: operations["change_channel_for_all"];
+        post?: never;
+        /**
+         * Removes a channel with the record of what it was told
+         * @description Removes a channel with the record of what it was told.
+         */
+        delete: operations["remove_channel_for_all"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/admin/channels/{channel}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns what the channel was told or is to be told, the newest first
+         * @description Returns what the channel was told or is to be told, the newest first.
+         */
+        get: operations["channel_for_all_deliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/admin/channels/{channel}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Sends a test message now, and answers with what happened
+         * @description Sends a test message now, and answers with what happened.
+         */
+        post: operations["test_channel_for_all"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/admin/sessions": {
         parameters: {
             query?: never;
@@ -12,7 +100,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Sessions
+         * Returns the sessions of browsers that are not over, newest first
          * @description Returns the sessions of browsers that are not over, newest first.
          */
         get: operations["sessions"];
@@ -35,7 +123,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * End Session
+         * Ends a session: its browser has to log in again
          * @description Ends a session: its browser has to log in again.
          */
         delete: operations["end_session"];
@@ -52,13 +140,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Tokens
+         * Returns all tokens, newest first
          * @description Returns all tokens, newest first.
          */
         get: operations["tokens"];
         put?: never;
         /**
-         * Make Token
+         * Makes a token, of a project or of all
          * @description Makes a token, of a project or of all. It is shown in this answer and never again.
          */
         post: operations["make_token"];
@@ -79,7 +167,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Revoke Token
+         * Revokes any token: it opens nothing any more, and its sessions end
          * @description Revokes any token: it opens nothing any more, and its sessions end.
          */
         delete: operations["revoke_token"];
@@ -96,7 +184,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Events
+         * Tells what changed, as it changes: of one run, or of all
          * @description Tells what changed, as it changes: of one run, or of all.
          *
          *     A stream for one run begins with its present version, so that nothing is missed between loading and listening.
@@ -118,7 +206,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Health
+         * Says that the server is up
          * @description Says that the server is up. It does not ask the database: starting a server again would not bring that back.
          */
         get: operations["health"];
@@ -140,7 +228,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Ingest
+         * Stores a shipment and answers how far each of its sources is stored, and what the runs are to do
          * @description Stores a shipment and answers how far each of its sources is stored, and what the runs are to do.
          */
         post: operations["ingest"];
@@ -158,13 +246,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Login Ways
+         * Says how one gets in
          * @description Says how one gets in.
          */
         get: operations["login_ways"];
         put?: never;
         /**
-         * Login
+         * Exchanges a token for a session cookie
          * @description Exchanges a token for a session cookie. Without a token on the server there is nothing to log in to.
          */
         post: operations["login"];
@@ -182,7 +270,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Begin Sso
+         * Sends the browser to the OpenID provider, to come back to the page `to` of this server
          * @description Sends the browser to the OpenID provider, to come back to the page `to` of this server.
          */
         get: operations["begin_sso"];
@@ -202,7 +290,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * End Sso
+         * Takes what the OpenID provider says, and opens a session for whom it vouches for
          * @description Takes what the OpenID provider says, and opens a session for whom it vouches for.
          */
         get: operations["end_sso"];
@@ -224,7 +312,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Logout
+         * Ends the session and forgets its cookie
          * @description Ends the session and forgets its cookie.
          */
         post: operations["logout"];
@@ -242,12 +330,100 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Metrics
+         * Returns the metric catalogue
          * @description Returns the metric catalogue.
          */
         get: operations["metrics"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/projects/{project}/channels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns the project's own channels
+         * @description Returns the project's own channels.
+         */
+        get: operations["channels"];
+        put?: never;
+        /**
+         * Adds a channel that is told of the project's alerts from now on
+         * @description Adds a channel that is told of the project's alerts from now on.
+         */
+        post: operations["add_channel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/projects/{project}/channels/{channel}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Changes a channel, and enables one that the server disabled
+         * @description Changes a channel, and enables one that the server disabled.
+         */
+        put: operations["change_channel"];
+        post?: never;
+        /**
+         * Removes a channel with the record of what it was told
+         * @description Removes a channel with the record of what it was told.
+         */
+        delete: operations["remove_channel"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/projects/{project}/channels/{channel}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns what the channel was told or is to be told, the newest first
+         * @description Returns what the channel was told or is to be told, the newest first.
+         */
+        get: operations["channel_deliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/projects/{project}/channels/{channel}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Sends a test message now, and answers with what happened
+         * @description Sends a test message now, and answers with what happened.
+         */
+        post: operations["test_channel"];
         delete?: never;
         options?: never;
         head?: never;
@@ -262,17 +438,61 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Rules
+         * Returns all rules, and what the project sets of them
          * @description Returns all rules, and what the project sets of them.
          */
         get: operations["rules"];
         /**
-         * Set Rules
+         * Replaces the project's settings; running runs hear of them with the answer to their next shipment
          * @description Replaces the project's settings; running runs hear of them with the answer to their next shipment.
          */
         put: operations["set_rules"];
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/projects/{project}/silences": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns what nobody in the project wants to hear of just now
+         * @description Returns what nobody in the project wants to hear of just now.
+         */
+        get: operations["silences"];
+        put?: never;
+        /**
+         * Silences the project's alerts of some rules or runs: they are shown, and nobody is told
+         * @description Silences the project's alerts of some rules or runs: they are shown, and nobody is told.
+         */
+        post: operations["add_silence"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/projects/{project}/silences/{silence}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Ends a silence
+         * @description Ends a silence.
+         */
+        delete: operations["remove_silence"];
         options?: never;
         head?: never;
         patch?: never;
@@ -286,13 +506,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Project Tokens
+         * Returns the project's tokens, newest first; not those of all projects, which may use it too
          * @description Returns the project's tokens, newest first; not those of all projects, which may use it too.
          */
         get: operations["project_tokens"];
         put?: never;
         /**
-         * Make Project Token
+         * Makes a token of the project
          * @description Makes a token of the project. It is shown in this answer and never again.
          */
         post: operations["make_project_token"];
@@ -313,7 +533,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Revoke Project Token
+         * Revokes a token of the project: it opens nothing any more, and its sessions end
          * @description Revokes a token of the project: it opens nothing any more, and its sessions end.
          */
         delete: operations["revoke_project_token"];
@@ -330,7 +550,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Ready
+         * Says that the server reaches its database, and that the database has the schema that this version needs
          * @description Says that the server reaches its database, and that the database has the schema that this version needs.
          */
         get: operations["ready"];
@@ -352,7 +572,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Backtest
+         * Shows the newest runs to a rule again, with the options given, and says what it would have said
          * @description Shows the newest runs to a rule again, with the options given, and says what it would have said.
          *
          *     It stops after some seconds; `left` counts the runs that it did not come to.
@@ -372,7 +592,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Runs
+         * Returns runs, newest first
          * @description Returns runs, newest first.
          */
         get: operations["runs"];
@@ -392,10 +612,30 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Run
+         * Returns one run with all that is known of it
          * @description Returns one run with all that is known of it.
          */
         get: operations["run"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run}/alerts/{alert}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns where an alert was told, the newest first
+         * @description Returns where an alert was told, the newest first.
+         */
+        get: operations["alert_deliveries"];
         put?: never;
         post?: never;
         delete?: never;
@@ -413,13 +653,13 @@ export interface paths {
         };
         get?: never;
         /**
-         * Silence
+         * Silences an alert: it is still shown, but not counted, and nobody is notified
          * @description Silences an alert: it is still shown, but not counted, and nobody is notified.
          */
         put: operations["silence"];
         post?: never;
         /**
-         * End Silence
+         * Makes a silenced alert heard again
          * @description Makes a silenced alert heard again.
          */
         delete: operations["end_silence"];
@@ -436,8 +676,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Chart
-         * @description Draws a chart; ``metric:NAME`` draws any recorded metric.
+         * Draws a chart; `metric:NAME` draws any recorded metric
+         * @description Draws a chart; `metric:NAME` draws any recorded metric.
          */
         get: operations["chart"];
         put?: never;
@@ -458,7 +698,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Command
+         * Takes a command; it travels to the run with the answer to its agent's next shipment
          * @description Takes a command; it travels to the run with the answer to its agent's next shipment.
          */
         post: operations["command"];
@@ -476,7 +716,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Compare
+         * Compares a run with another one: what they were started with, and from which step on their curves part
          * @description Compares a run with another one: what they were started with, and from which step on their curves part.
          */
         get: operations["compare"];
@@ -496,7 +736,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Series
+         * Returns the run's series
          * @description Returns the run's series.
          */
         get: operations["series"];
@@ -516,13 +756,36 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Data
+         * Returns a series' points, thinned so that minima, maxima and non-finite points survive
          * @description Returns a series' points, thinned so that minima, maxima and non-finite points survive.
          *
          *     By steps, one that was done again after the run was taken up from a checkpoint is there once, as it was done last;
          *     by time, all that happened is there.
          */
         get: operations["data"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run}/series/points": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns a series' points at full resolution, in the order of their arrival, a page at a time
+         * @description Returns a series' points at full resolution, in the order of their arrival, a page at a time.
+         *
+         *     Nothing is thinned out or left out: a step that was done again after a restart is there as often as it was done.
+         *     `next` is the `first` of the page after this one. A series that grows meanwhile keeps the positions of its points.
+         */
+        get: operations["raw_points"];
         put?: never;
         post?: never;
         delete?: never;
@@ -539,7 +802,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Session
+         * Says who asks, and what they may do
          * @description Says who asks, and what they may do.
          */
         get: operations["session"];
@@ -655,6 +918,23 @@ export interface components {
             project: string;
             /** Scopes */
             scopes: ("ingest" | "read" | "write" | "admin")[];
+        };
+        /**
+         * Attempt
+         * @description One attempt to deliver.
+         */
+        Attempt: {
+            /** At */
+            at: number;
+            /**
+             * Error
+             * @description Empty: it was taken.
+             */
+            error: string;
+            /** Seconds */
+            seconds: number;
+            /** Status */
+            status: number | null;
         };
         /**
          * Autopsy
@@ -859,6 +1139,152 @@ export interface components {
             version: number;
         };
         /**
+         * Channel
+         * @description A channel.
+         */
+        Channel: {
+            /** Changed At */
+            changed_at: number;
+            /** Created At */
+            created_at: number;
+            digest: components["schemas"]["Digest"];
+            /**
+             * Disabled Reason
+             * @description Why the server disabled it; empty: it did not.
+             */
+            disabled_reason: string;
+            /** Enabled */
+            enabled: boolean;
+            /** Has Key */
+            has_key: boolean;
+            /** Id */
+            id: number;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "slack" | "webhook" | "apprise";
+            /**
+             * Language
+             * @enum {string}
+             */
+            language: "en" | "zh";
+            /**
+             * Least
+             * @enum {string}
+             */
+            least: "info" | "warning" | "critical";
+            /** Name */
+            name: string;
+            /**
+             * Project
+             * @description Empty: told of all projects.
+             */
+            project: string;
+            quiet: components["schemas"]["QuietHours"] | null;
+            /** Rules */
+            rules: string[];
+            /** Send Resolved */
+            send_resolved: boolean;
+            /**
+             * Target
+             * @description As much of the address as may be shown.
+             */
+            target: string;
+            /**
+             * Waiting
+             * @description Deliveries still to be made.
+             */
+            waiting: number;
+        };
+        /**
+         * ChannelList
+         * @description The channels of a project, or those for all projects.
+         */
+        ChannelList: {
+            /** Channels */
+            channels: components["schemas"]["Channel"][];
+        };
+        /**
+         * ChannelRequest
+         * @description How a channel is to be.
+         */
+        ChannelRequest: {
+            /**
+             * @default {
+             *       "most": 10,
+             *       "seconds": 300
+             *     }
+             */
+            digest: components["schemas"]["Digest"];
+            /**
+             * Enabled
+             * @default true
+             */
+            enabled: boolean;
+            /**
+             * Key
+             * @description Write-only; what a webhook is signed with. null keeps the one there is.
+             */
+            key?: string | null;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "slack" | "webhook" | "apprise";
+            /**
+             * Language
+             * @default en
+             * @enum {string}
+             */
+            language: "en" | "zh";
+            /**
+             * Least
+             * @description The lowest severity that it is told of.
+             * @default warning
+             * @enum {string}
+             */
+            least: "info" | "warning" | "critical";
+            /** Name */
+            name: string;
+            quiet?: components["schemas"]["QuietHours"] | null;
+            /**
+             * Rules
+             * @description Patterns of rule ids; none: all rules.
+             * @default []
+             */
+            rules: string[];
+            /**
+             * Send Resolved
+             * @default true
+             */
+            send_resolved: boolean;
+            /**
+             * Url
+             * @description Write-only. null keeps the one there is; a new channel needs one.
+             */
+            url?: string | null;
+        };
+        /**
+         * ChannelTest
+         * @description What became of a test message.
+         */
+        ChannelTest: {
+            /** Delivery */
+            delivery: string;
+            /** Error */
+            error: string;
+            /** Seconds */
+            seconds: number;
+            /** Sent */
+            sent: boolean;
+            /**
+             * Status
+             * @description HTTP's; null where none came.
+             */
+            status: number | null;
+        };
+        /**
          * ChartInfo
          * @description A chart for which the run has data.
          */
@@ -970,6 +1396,76 @@ export interface components {
             unit: string;
         };
         /**
+         * Delivery
+         * @description What is, or was, to be told to a channel.
+         */
+        Delivery: {
+            /** Alert */
+            alert: number | null;
+            /** Attempts */
+            attempts: components["schemas"]["Attempt"][];
+            /**
+             * Change
+             * @enum {string}
+             */
+            change: "fired" | "raised" | "resolved" | "digest" | "test";
+            /** Channel */
+            channel: number;
+            /** Channel Name */
+            channel_name: string;
+            /** Created At */
+            created_at: number;
+            /**
+             * Digest
+             * @description The delivery that carried it with others.
+             */
+            digest: string | null;
+            /** Done At */
+            done_at: number | null;
+            /** Due At */
+            due_at: number;
+            /**
+             * Id
+             * @description As the receiver sees it.
+             */
+            id: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "slack" | "webhook" | "apprise";
+            /**
+             * Reason
+             * @description Why it waits, failed or was suppressed.
+             */
+            reason: string;
+            /**
+             * Rule
+             * @description Empty for a digest or a test.
+             */
+            rule: string;
+            /** Run */
+            run: string | null;
+            /**
+             * Severity
+             * @enum {string}
+             */
+            severity: "info" | "warning" | "critical";
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "waiting" | "sent" | "failed" | "suppressed" | "gathered";
+        };
+        /**
+         * DeliveryList
+         * @description Deliveries, the newest first.
+         */
+        DeliveryList: {
+            /** Deliveries */
+            deliveries: components["schemas"]["Delivery"][];
+        };
+        /**
          * DeviceInfo
          * @description The last known memory of a device as one rank (or the whole node) saw it, in bytes.
          */
@@ -1015,6 +1511,22 @@ export interface components {
              * @enum {string}
              */
             severity: "info" | "warning" | "critical";
+        };
+        /**
+         * Digest
+         * @description How many messages a channel takes; the rest is gathered into one.
+         */
+        Digest: {
+            /**
+             * Most
+             * @default 10
+             */
+            most: number;
+            /**
+             * Seconds
+             * @default 300
+             */
+            seconds: number;
         };
         /**
          * End
@@ -1302,7 +1814,10 @@ export interface components {
          * @description Why a request was refused, in one sentence.
          */
         Problem: {
-            /** Detail */
+            /**
+             * Detail
+             * @example There is no run '0123456789abcdef'.
+             */
             detail: string;
         };
         /**
@@ -1328,6 +1843,84 @@ export interface components {
                     [key: string]: unknown;
                 };
             };
+        };
+        /**
+         * ProjectSilence
+         * @description What nobody wants to hear of, and until when.
+         */
+        ProjectSilence: {
+            /** Created At */
+            created_at: number;
+            /** Id */
+            id: number;
+            /** Reason */
+            reason: string;
+            /** Rule */
+            rule: string;
+            /** Run */
+            run: string;
+            /**
+             * Until
+             * @description By the server's clock; Infinity: for ever.
+             */
+            until: number | ("NaN" | "Infinity" | "-Infinity");
+        };
+        /**
+         * ProjectSilenceRequest
+         * @description What nobody wants to hear of.
+         */
+        ProjectSilenceRequest: {
+            /**
+             * Hours
+             * @description null: for ever.
+             */
+            hours?: number | null;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+            /**
+             * Rule
+             * @description Pattern; empty: all rules.
+             * @default
+             */
+            rule: string;
+            /**
+             * Run
+             * @description Pattern of ids or names; empty: all runs.
+             * @default
+             */
+            run: string;
+        };
+        /**
+         * ProjectSilences
+         * @description A project's silences that are not over.
+         */
+        ProjectSilences: {
+            /** Silences */
+            silences: components["schemas"]["ProjectSilence"][];
+        };
+        /**
+         * QuietHours
+         * @description When only what is critical passes, and the rest waits for the end.
+         */
+        QuietHours: {
+            /**
+             * End
+             * @description An end before the start is on the next day.
+             */
+            end: string;
+            /**
+             * Start
+             * @description Like 22:00.
+             */
+            start: string;
+            /**
+             * Zone
+             * @description Like Europe/Berlin.
+             */
+            zone: string;
         };
         /**
          * RankInfo
@@ -1356,6 +1949,42 @@ export interface components {
             state: "waiting" | "running" | "finished" | "halted" | "failed" | "died";
             /** Step */
             step: number;
+        };
+        /**
+         * RawPoints
+         * @description A page of a series' points at full resolution, as columns, in the order of their arrival.
+         */
+        RawPoints: {
+            /** Device */
+            device: string;
+            /**
+             * First
+             * @description Position of this page's first point in the series.
+             */
+            first: number;
+            /** Metric */
+            metric: string;
+            /**
+             * Next
+             * @description Position of the next page's first point; null: this is the last page.
+             */
+            next: number | null;
+            /** Rank */
+            rank: number | null;
+            /**
+             * Step
+             * @description -1 where the step is not known.
+             */
+            step: number[];
+            /** Time */
+            time: number[];
+            /**
+             * Total
+             * @description How many points the series has.
+             */
+            total: number;
+            /** Value */
+            value: (number | ("NaN" | "Infinity" | "-Infinity"))[];
         };
         /**
          * RuleInfo
@@ -1900,6 +2529,574 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    channels_for_all: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelList"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    add_channel_for_all: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Channel"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    change_channel_for_all: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                channel: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Channel"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    remove_channel_for_all: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                channel: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    channel_for_all_deliveries: {
+        parameters: {
+            query?: {
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                channel: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryList"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    test_channel_for_all: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                channel: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelTest"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     sessions: {
         parameters: {
             query?: never;
@@ -1997,6 +3194,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @example p7d4m1 */
                 session: string;
             };
             cookie?: never;
@@ -2277,6 +3475,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @example k3v9x2 */
                 token: string;
             };
             cookie?: never;
@@ -2367,6 +3566,7 @@ export interface operations {
     events: {
         parameters: {
             query?: {
+                /** @example 0123456789abcdef */
                 run?: string | null;
             };
             header?: never;
@@ -3210,11 +4410,594 @@ export interface operations {
             };
         };
     };
+    channels: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelList"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    add_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Channel"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    change_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                project: string;
+                channel: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Channel"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    remove_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                project: string;
+                channel: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    channel_deliveries: {
+        parameters: {
+            query?: {
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                project: string;
+                channel: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryList"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    test_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                project: string;
+                channel: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelTest"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     rules: {
         parameters: {
             query?: never;
             header?: never;
             path: {
+                /** @example default */
                 project: string;
             };
             cookie?: never;
@@ -3309,6 +5092,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @example default */
                 project: string;
             };
             cookie?: never;
@@ -3402,11 +5186,300 @@ export interface operations {
             };
         };
     };
+    silences: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectSilences"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    add_silence: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProjectSilenceRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectSilence"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    remove_silence: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                project: string;
+                silence: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     project_tokens: {
         parameters: {
             query?: never;
             header?: never;
             path: {
+                /** @example default */
                 project: string;
             };
             cookie?: never;
@@ -3501,6 +5574,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @example default */
                 project: string;
             };
             cookie?: never;
@@ -3599,7 +5673,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @example default */
                 project: string;
+                /** @example k3v9x2 */
                 token: string;
             };
             cookie?: never;
@@ -3784,6 +5860,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @example loss_spike */
                 rule: string;
             };
             cookie?: never;
@@ -3880,6 +5957,7 @@ export interface operations {
     runs: {
         parameters: {
             query?: {
+                /** @example default */
                 project?: string | null;
                 state?: ("running" | "late" | "finished" | "halted" | "failed" | "died" | "lost") | null;
                 limit?: number;
@@ -3979,6 +6057,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @example 0123456789abcdef */
                 run: string;
             };
             cookie?: never;
@@ -4068,11 +6147,110 @@ export interface operations {
             };
         };
     };
+    alert_deliveries: {
+        parameters: {
+            query?: {
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @example 0123456789abcdef */
+                run: string;
+                alert: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryList"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such run. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     silence: {
         parameters: {
             query?: never;
             header?: never;
             path: {
+                /** @example 0123456789abcdef */
                 run: string;
                 alert: number;
             };
@@ -4170,6 +6348,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @example 0123456789abcdef */
                 run: string;
                 alert: number;
             };
@@ -4269,12 +6448,17 @@ export interface operations {
                 /** @description Of the plot, in pixels. */
                 width?: number;
                 theme?: "light" | "dark";
-                /** @description Only this rank's readings. */
+                /**
+                 * @description Only this rank's readings.
+                 * @example 0
+                 */
                 rank?: number | null;
             };
             header?: never;
             path: {
+                /** @example 0123456789abcdef */
                 run: string;
+                /** @example loss */
                 chart: string;
             };
             cookie?: never;
@@ -4369,6 +6553,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @example 0123456789abcdef */
                 run: string;
             };
             cookie?: never;
@@ -4476,7 +6661,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @example 0123456789abcdef */
                 run: string;
+                /** @example fedcba9876543210 */
                 other: string;
             };
             cookie?: never;
@@ -4571,6 +6758,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @example 0123456789abcdef */
                 run: string;
             };
             cookie?: never;
@@ -4663,8 +6851,11 @@ export interface operations {
     data: {
         parameters: {
             query: {
+                /** @example train/loss */
                 metric: string;
+                /** @example 0 */
                 rank?: number | null;
+                /** @example cuda:0 */
                 device?: string;
                 x?: "step" | "time";
                 /** @description Left end: a step, or Unix seconds. */
@@ -4676,6 +6867,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @example 0123456789abcdef */
                 run: string;
             };
             cookie?: never;
@@ -4689,6 +6881,119 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SeriesData"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such run. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    raw_points: {
+        parameters: {
+            query: {
+                metric: string;
+                /**
+                 * @description Absent: the series of no rank.
+                 * @example 0
+                 */
+                rank?: number | null;
+                /**
+                 * @description Empty: the series of no device.
+                 * @example cuda:0
+                 */
+                device?: string;
+                /** @description Position of the first point wanted. */
+                first?: number;
+                /** @description How many at most; as JSON, at most 100,000. */
+                limit?: number;
+                format?: "json" | "msgpack";
+            };
+            header?: never;
+            path: {
+                /** @example 0123456789abcdef */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of points. As MessagePack it has the same fields, and the columns are bytes: step as int64, time and value as float64, all little-endian. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RawPoints"];
+                    "application/msgpack": unknown;
                 };
             };
             /** @description The body is none of what is wanted. */
