@@ -61,7 +61,7 @@ def touch_token(connection: Connection, name: str, now: float) -> None:
     connection.execute(
         update(tokens)
         .where(tokens.c.id == name)
-        .where(or_(tokens.c.last_used_at.is_(None), tokens.c.last_used_at < now - _TOUCH_SECONDS))
+        .where(or_(tokens.c.last_used_at.is_(None), tokens.c.last_used_at <= now - _TOUCH_SECONDS))
         .values(last_used_at=now)
     )
 
@@ -103,7 +103,7 @@ def touch_session(connection: Connection, name: str, now: float) -> None:
     connection.execute(
         update(sessions)
         .where(sessions.c.id == name)
-        .where(or_(sessions.c.last_used_at.is_(None), sessions.c.last_used_at < now - _TOUCH_SECONDS))
+        .where(or_(sessions.c.last_used_at.is_(None), sessions.c.last_used_at <= now - _TOUCH_SECONDS))
         .values(last_used_at=now)
     )
 
