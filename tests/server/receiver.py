@@ -50,18 +50,23 @@ class Receiver:
         self.taken: list[Taken] = []
         self.script: list[Answered] = []
         """The next answers; then 200."""
-        self.before_answer: Callable[[Taken], None] = lambda _taken: None
+        self.at: Callable[[str], None] = lambda _stage: None
+        """Told how far a request is: accepted, headers, body, answered."""
         self._lock = threading.Lock()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                outer.at("headers")
+                length = int(self.headers.get("content-length", 0))
+                body = self.rfile.read(length)
+                if len(body) < length:
+                    return  # the sender died while it spoke
                 taken = Taken(self.path, {key.lower(): value for key, value in self.headers.items()}, body)
                 with outer._lock:
                     outer.taken.append(taken)
                     answer = outer.script.pop(0) if outer.script else Answered()
-                outer.before_answer(taken)
+                outer.at("body")
                 time.sleep(answer.wait)
                 self.send_response(answer.status)
                 for name, value in answer.headers.items():
@@ -69,8 +74,10 @@ class Receiver:
                 self.send_header("Content-Length", str(len(answer.body)))
                 self.end_headers()
                 self.wfile.write(answer.body)
+                outer.at("answered")
 
             def handle(self) -> None:
+                outer.at("accepted")
                 try:
                     super().handle()
                 except (BrokenPipeError, ConnectionResetError):

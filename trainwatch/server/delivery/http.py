@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import httpcore2
 
@@ -56,7 +56,9 @@ def parse(url: str) -> SplitResult:
     return parts
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str], *, guard: Guard, now: float) -> tuple[Answer, str]:
+def post(
+    url: str, body: bytes, headers: Mapping[str, str], *, guard: Guard, now: float, seconds: float = TOTAL_SECONDS
+) -> Answer:
     """Posts a body.
 
     Args:
@@ -65,32 +67,33 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, guard: Guard, now
         headers: Besides those that say how long the body is and who sends it.
         guard: Whom it may reach.
         now: The server's clock, for a Retry-After that is a date.
+        seconds: How long it may take in all.
 
     Returns:
-        What it means, and the text that came back. The address is in neither.
+        What became of it. The address is not in it.
     """
     try:
-        reply = _exchange(parse(url), body, headers, guard)
+        reply = _exchange(parse(url), body, headers, guard, seconds)
     except ValueError as error:
-        return Answer("disable", error=str(error)), ""
+        return Answer("disable", error=str(error))
     except Forbidden as error:
-        return Answer("disable", error=f"The address may not be reached: {error}."), ""
+        return Answer("disable", error=f"The address may not be reached: {error}.")
     except httpcore2.TimeoutException:
-        return Answer("retry", error="The receiver did not answer in time."), ""
+        return Answer("retry", error="The receiver did not answer in time.")
     except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
-        return Answer("retry", error=f"The receiver cannot be reached: {_brief(error)}"), ""
+        return Answer("retry", error=f"The receiver cannot be reached: {_brief(error)}")
     verdict = judge(reply.status)
     if verdict == "sent":
-        return Answer("sent", reply.status), reply.text
+        return Answer("sent", reply.status)
     error_text = f"The receiver answered {reply.status}"
     if 300 <= reply.status < 400:
         error_text += ", a redirect, which is not followed"
     shown = " ".join(reply.text.split())[:_SHOWN]
     error_text += f": {shown}" if shown else "."
-    return Answer(verdict, reply.status, error_text, wish(reply.headers.get("retry-after"), now)), reply.text
+    return Answer(verdict, reply.status, error_text, wish(reply.headers.get("retry-after"), now))
 
 
-def _exchange(parts: SplitResult, body: bytes, headers: Mapping[str, str], guard: Guard) -> Reply:
+def _exchange(parts: SplitResult, body: bytes, headers: Mapping[str, str], guard: Guard, seconds: float) -> Reply:
     host = (parts.hostname or "").encode("idna")
     port = parts.port or (443 if parts.scheme == "https" else 80)
     target = httpcore2.URL(
@@ -107,8 +110,8 @@ def _exchange(parts: SplitResult, body: bytes, headers: Mapping[str, str], guard
         "Content-Length": str(len(body)),
         **headers,
     }
-    deadline = time.monotonic() + TOTAL_SECONDS
-    limits = {"connect": _CONNECT_SECONDS, "read": TOTAL_SECONDS, "write": TOTAL_SECONDS, "pool": TOTAL_SECONDS}
+    deadline = time.monotonic() + seconds
+    limits = {"connect": _CONNECT_SECONDS, "read": seconds, "write": seconds, "pool": seconds}
     with (
         httpcore2.ConnectionPool(network_backend=_Checked(guard, deadline), max_keepalive_connections=0) as pool,
         pool.stream(
@@ -210,8 +213,6 @@ def _left(deadline: float, timeout: float | None) -> float:
 
 
 def _ascii(target: str) -> bytes:
-    from urllib.parse import quote
-
     return quote(target, safe="/?&=%:@!$'()*+,;~#[]-._").encode("ascii")
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LEASE_SECONDS: Final = 45.0
+LEASE_SECONDS: Final = 30.0
 """Longer than any kind of channel may take to send, so that nobody sends what is still being sent."""
 EVERY_SECONDS: Final = 1.0
 KEEP_SECONDS: Final = 30 * 24 * 3600.0

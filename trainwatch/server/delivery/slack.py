@@ -35,8 +35,7 @@ class Slack(Kind):
         """See :meth:`Kind.send`."""
         headers = {"Content-Type": "application/json; charset=utf-8", "X-TrainWatch-Delivery": message.id}
         body = json.dumps(payload(message), ensure_ascii=False).encode()
-        answer, _ = http.post(str(secret["url"]), body, headers, guard=context.guard, now=context.now)
-        return answer
+        return http.post(str(secret["url"]), body, headers, guard=context.guard, now=context.now)
 
 
 def payload(message: Message) -> dict[str, Any]:
