@@ -9,6 +9,7 @@ import { Redirect, Route, Switch } from "wouter";
 import { createQueryClient } from "./api/queries";
 import { Shell } from "./components/Shell";
 import { AccessPage } from "./pages/AccessPage";
+import { AlertsPage } from "./pages/AlertsPage";
 import { NotFoundPage } from "./pages/NotFoundPage";
 import { RulesPage } from "./pages/RulesPage";
 import { RunPage } from "./pages/RunPage";
@@ -31,6 +32,9 @@ export function App() {
             <Route path="/rules/:name">{({ name }) => <RulesPage name={name} />}</Route>
             <Route path="/settings">
               <Redirect to="/settings/access" replace />
+            </Route>
+            <Route path="/settings/alerts">
+              <AlertsPage />
             </Route>
             <Route path="/settings/access">
               <AccessPage />

@@ -4,6 +4,7 @@ import { type Silence, useSilence } from "../api/alerts";
 import type { Alert, Autopsy } from "../api/types";
 import { alertFacts, isQuiet } from "../lib/alerts";
 import { autopsyOfAlert } from "../lib/autopsy";
+import { AlertDeliveries } from "./AlertDeliveries";
 import classes from "./AlertList.module.css";
 import { IconAlert, IconBell, IconBellOff, IconInfo } from "./icons";
 import { useNow } from "./useNow";
@@ -93,33 +94,41 @@ const CHOICES: { label: string; silence: Silence }[] = [
 /** A silenced alert is still shown, but not counted, and nobody is notified. */
 function SilenceMenu({ run, alert }: { run: string; alert: Alert }) {
   const { mutate, error, reset } = useSilence(run);
+  const [told, setTold] = useState(false);
   const act = (silence: Silence) => mutate({ alert: alert.id, silence });
   return (
-    <Menu position="bottom-end" shadow="md" withinPortal onClose={reset} closeOnItemClick={true}>
-      <Menu.Target>
-        <button
-          type="button"
-          className={classes.silence}
-          aria-label={alert.silenced ? "Silenced; change" : "Silence this alert"}
-          title={error ? error.message : alert.silenced ? "Silenced" : "Silence"}
-          data-testid="silence"
-        >
-          {alert.silenced ? <IconBellOff size={14} /> : <IconBell size={14} />}
-        </button>
-      </Menu.Target>
-      <Menu.Dropdown>
-        <Menu.Label>{alert.silenced ? "Silenced" : "Silence this alert"}</Menu.Label>
-        {alert.silenced && (
-          <Menu.Item onClick={() => act("end")} data-testid="silence-end">
-            Hear it again
+    <>
+      <Menu position="bottom-end" shadow="md" withinPortal onClose={reset} closeOnItemClick={true}>
+        <Menu.Target>
+          <button
+            type="button"
+            className={classes.silence}
+            aria-label={alert.silenced ? "Silenced; change" : "Silence this alert"}
+            title={error ? error.message : alert.silenced ? "Silenced" : "Silence"}
+            data-testid="silence"
+          >
+            {alert.silenced ? <IconBellOff size={14} /> : <IconBell size={14} />}
+          </button>
+        </Menu.Target>
+        <Menu.Dropdown>
+          <Menu.Label>{alert.silenced ? "Silenced" : "Silence this alert"}</Menu.Label>
+          {alert.silenced && (
+            <Menu.Item onClick={() => act("end")} data-testid="silence-end">
+              Hear it again
+            </Menu.Item>
+          )}
+          {CHOICES.map(({ label, silence }) => (
+            <Menu.Item key={label} onClick={() => act(silence)} data-testid={`silence-${silence ?? "ever"}`}>
+              {label}
+            </Menu.Item>
+          ))}
+          <Menu.Divider />
+          <Menu.Item onClick={() => setTold(true)} data-testid="alert-told">
+            Where it was told…
           </Menu.Item>
-        )}
-        {CHOICES.map(({ label, silence }) => (
-          <Menu.Item key={label} onClick={() => act(silence)} data-testid={`silence-${silence ?? "ever"}`}>
-            {label}
-          </Menu.Item>
-        ))}
-      </Menu.Dropdown>
-    </Menu>
+        </Menu.Dropdown>
+      </Menu>
+      {told && <AlertDeliveries run={run} alert={alert} onClose={() => setTold(false)} />}
+    </>
   );
 }
