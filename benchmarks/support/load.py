@@ -130,6 +130,7 @@ class _Agent:
         self.problems: list[str] = []
         start = events.RunStarted(time=time.time(), name=self._run, pid=number + 1, max_steps=10**6)
         self._send(1, self._body(0, [events.encode(start)]))
+        self._connection.close()  # the server would, while the rest is prepared
         first = 1
         for encoded in content:
             self._bodies.append((first + len(encoded), self._body(first, encoded)))

@@ -16,7 +16,7 @@ from sqlalchemy import exc
 from starlette.responses import JSONResponse
 
 from trainwatch import __version__
-from trainwatch.server import apidoc, liveness, migrate, nodes, ui
+from trainwatch.server import apidoc, liveness, migrate, nodes, rolling, ui
 from trainwatch.server.access import HEADERS, Gate, Keyring, Limits
 from trainwatch.server.access.oidc import Sso
 from trainwatch.server.clock import DatabaseClock
@@ -45,6 +45,7 @@ def jobs() -> tuple[Job, ...]:
     return (
         Job("liveness", lambda settings: settings.liveness_seconds, liveness.run),
         Job("nodes", nodes.EVERY_SECONDS, nodes.Comparing()),
+        Job("rollups", rolling.EVERY_SECONDS, rolling.run),
         Job("delivery", sender.EVERY_SECONDS, sender.run, alone=False),
         Job("delivery_record", sender.PRUNE_EVERY_SECONDS, sender.prune),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Connection
@@ -19,6 +20,7 @@ from trainwatch.charts import (
     LayerColumn,
     Marks,
     NonFiniteMark,
+    Omitted,
     PhaseSpan,
     figure,
     layers_figure,
@@ -31,6 +33,7 @@ from trainwatch.metrics import describe
 from trainwatch.server.models import NO_RANK
 from trainwatch.server.schemas import Axis, ChartInfo, Theme
 from trainwatch.server.store import evidence, layers, points, records, runs
+from trainwatch.server.store.codec import Columns
 from trainwatch.server.store.points import Listed
 
 _NONFINITE_MARKS: Final = 1000
@@ -96,7 +99,10 @@ def draw(
     listed = points.listed(connection, run, (*chart.metrics, *chart.counters))
     if rank is not None:
         listed = [one for one in listed if one.rank in (rank, NO_RANK)]
-    columns = [whole(connection, one, axis=axis, low=low, high=high) for one in listed]
+    if chart.kind == "lines":
+        columns = [thinned(connection, one, cuts, axis=axis, low=low, high=high) for one in listed]
+    else:
+        columns = [whole(connection, one, axis=axis, low=low, high=high) for one in listed]
     if axis == "step":
         columns = newest(columns, cuts)
     if chart.kind == "lines":
@@ -108,9 +114,10 @@ def column(
     connection: Connection, run: str, one: Listed, *, axis: Axis, low: float | None, high: float | None, width: int
 ) -> Column:
     """Reads a series, thinned to about four points a pixel; by steps, the newest attempt at each."""
-    found = whole(connection, one, axis=axis, low=low, high=high)
+    cuts = cuts_of(connection, run)
+    found = thinned(connection, one, cuts, axis=axis, low=low, high=high, wanted=4 * width)
     if axis == "step":
-        [found] = newest([found], cuts_of(connection, run))
+        [found] = newest([found], cuts)
     return thin(found, axis=axis, low=low, high=high, width=width)
 
 
@@ -123,7 +130,44 @@ def whole(
     connection: Connection, one: Listed, *, axis: Axis = "step", low: float | None = None, high: float | None = None
 ) -> Column:
     """Reads all points of a series, every attempt at a step among them."""
-    stored = points.read(connection, one.id, axis=axis, low=low, high=high)
+    return _column(one, points.read(connection, one.id, axis=axis, low=low, high=high))
+
+
+def thinned(
+    connection: Connection,
+    one: Listed,
+    cuts: Cuts,
+    *,
+    axis: Axis,
+    low: float | None,
+    high: float | None,
+    wanted: int = 0,
+) -> Column:
+    """Reads a series for drawing: of a long one what rollups hold of it, with every extreme and every NaN.
+
+    Args:
+        connection: A read transaction.
+        one: The series.
+        cuts: What was done again since, and by steps will be left out.
+        axis: What `low` and `high` mean.
+        low: Left end; None for all.
+        high: Right end.
+        wanted: How many points will be shown, if more than a screen can.
+    """
+    rank = None if one.rank == NO_RANK else one.rank
+    found = points.read_thinned(
+        connection,
+        one.id,
+        axis=axis,
+        low=low,
+        high=high,
+        cuts=cuts.of(rank) if axis == "step" else (),
+        wanted=wanted,
+    )
+    return replace(_column(one, found.columns), omitted=Omitted(found.nan, found.positive, found.negative))
+
+
+def _column(one: Listed, stored: Columns) -> Column:
     return Column(
         metric=one.metric,
         rank=None if one.rank == NO_RANK else one.rank,

@@ -6,6 +6,7 @@ Times are Unix seconds. Unless a column says otherwise they are by the clock of 
 from trainwatch.server.models.access import sessions, tokens
 from trainwatch.server.models.columns import NO_RANK
 from trainwatch.server.models.delivery import channels, deliveries, delivery_attempts, silences
+from trainwatch.server.models.growth import deleted_runs, retention, rollups
 from trainwatch.server.models.recorded import (
     alerts,
     autopsies,
@@ -36,6 +37,7 @@ __all__ = [
     "checkpoints",
     "chunks",
     "commands",
+    "deleted_runs",
     "deliveries",
     "delivery_attempts",
     "devices",
@@ -48,6 +50,8 @@ __all__ = [
     "phases",
     "points",
     "ranks",
+    "retention",
+    "rollups",
     "rule_settings",
     "runs",
     "series",

@@ -111,6 +111,8 @@ series = Table(
     Column("last_step", BigInteger),
     Column("last_time", Double, nullable=False),
     Column("last_value", Reading),
+    Column("rolled", BigInteger, comment="How many of the points, from the first, rollups stand for; NULL: none."),
+    Column("dropped", BigInteger, comment="How many, from the first, are kept as rollups only; NULL: none."),
     Unique("run", "rank", "metric", "device"),
 )
 

@@ -4,6 +4,8 @@ Codec 1: step (i64), time (f64) and value (f64), each little-endian. Steps and t
 differences, because they grow evenly; then all first bytes of a column, all second bytes … lie together, because
 neighbours share their high bytes; zstd over the whole. About 6 bytes a point instead of 24, and as fast to read back as
 the raw bytes are to fetch. Every bit survives, NaN and ±Infinity included.
+
+Codec 2: the same, with the points' positions before them; of points that are some of a series only.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import zstandard
 from numpy.typing import NDArray
 
 CODEC: Final = 1
+CHOSEN_CODEC: Final = 2
 _WIDTH: Final = 8
 _COLUMNS: Final = 3
 _local = threading.local()  # zstd contexts must not be shared by threads, and are too dear to make per chunk
@@ -35,12 +38,7 @@ class Columns(NamedTuple):
 
 def pack(columns: Columns) -> bytes:
     """Packs points into a BLOB of :data:`CODEC`."""
-    words = np.empty((_COLUMNS, len(columns.step)), dtype="<u8")
-    words[0] = np.diff(columns.step, prepend=np.int64(0)).view(np.uint64)
-    words[1] = np.diff(np.ascontiguousarray(columns.time).view(np.int64), prepend=np.int64(0)).view(np.uint64)
-    words[2] = np.ascontiguousarray(columns.value).view(np.uint64)
-    shuffled = words.view(np.uint8).reshape(_COLUMNS, -1, _WIDTH).transpose(0, 2, 1)
-    return compress(shuffled.tobytes())
+    return _pack_words(*_words(columns))
 
 
 def unpack(codec: int, data: bytes) -> Columns:
@@ -51,13 +49,53 @@ def unpack(codec: int, data: bytes) -> Columns:
     """
     if codec != CODEC:
         raise ValueError(f"points are stored with codec {codec}, which this version of TrainWatch does not know")
-    raw = np.frombuffer(decompress(data), dtype=np.uint8)
-    words = np.ascontiguousarray(raw.reshape(_COLUMNS, _WIDTH, -1).transpose(0, 2, 1)).view("<u8")[:, :, 0]
+    return _columns(_unpack_words(data, _COLUMNS))
+
+
+def pack_chosen(position: NDArray[np.int64], columns: Columns) -> bytes:
+    """Packs some of a series' points, with their positions, into a BLOB of :data:`CHOSEN_CODEC`."""
+    return _pack_words(np.diff(position, prepend=np.int64(0)).view(np.uint64), *_words(columns))
+
+
+def unpack_chosen(codec: int, data: bytes) -> tuple[NDArray[np.int64], Columns]:
+    """Unpacks what :func:`pack_chosen` made.
+
+    Raises:
+        ValueError: The codec is of a newer TrainWatch.
+    """
+    if codec != CHOSEN_CODEC:
+        raise ValueError(f"points are stored with codec {codec}, which this version of TrainWatch does not know")
+    words = _unpack_words(data, _COLUMNS + 1)
+    return np.cumsum(words[0].view(np.int64)), _columns(words[1:])
+
+
+def _words(columns: Columns) -> tuple[NDArray[np.uint64], ...]:
+    return (
+        np.diff(columns.step, prepend=np.int64(0)).view(np.uint64),
+        np.diff(np.ascontiguousarray(columns.time).view(np.int64), prepend=np.int64(0)).view(np.uint64),
+        np.ascontiguousarray(columns.value).view(np.uint64),
+    )
+
+
+def _columns(words: NDArray[np.uint64]) -> Columns:
     return Columns(
         np.cumsum(words[0].view(np.int64)),
         np.cumsum(words[1].view(np.int64)).view(np.float64),
         words[2].view(np.float64),
     )
+
+
+def _pack_words(*columns: NDArray[np.uint64]) -> bytes:
+    words = np.empty((len(columns), len(columns[0])), dtype="<u8")
+    for number, column in enumerate(columns):
+        words[number] = column
+    shuffled = words.view(np.uint8).reshape(len(columns), -1, _WIDTH).transpose(0, 2, 1)
+    return compress(shuffled.tobytes())
+
+
+def _unpack_words(data: bytes, columns: int) -> NDArray[np.uint64]:
+    raw = np.frombuffer(decompress(data), dtype=np.uint8)
+    return np.ascontiguousarray(raw.reshape(columns, _WIDTH, -1).transpose(0, 2, 1)).view("<u8")[:, :, 0]
 
 
 def join(parts: list[Columns]) -> Columns:

@@ -9,22 +9,35 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection, delete, insert, select, tuple_
 
 from trainwatch.server.models import chunks, points, series
-from trainwatch.server.store.codec import CODEC, Columns, join, pack, unpack
+from trainwatch.server.store.codec import CODEC, Columns, join, pack
+from trainwatch.server.store.reading import fresh_of, read, read_thinned
+
+__all__ = [
+    "CHUNK",
+    "PACK_AT",
+    "Fresh",
+    "Key",
+    "Last",
+    "Listed",
+    "append",
+    "append_all",
+    "listed",
+    "read",
+    "read_thinned",
+]
 
 PACK_AT: Final = 1024
 CHUNK: Final = 4096
 """Points a chunk holds at most."""
 
 
-_EVERYTHING: Final = 2**62
 _STAGGER: Final = 389  # a prime: neighbouring ranks pack at different times
 _Point = tuple[int, int, int | None, float, float | None]
 _SAVED: Final = ("points", "fresh", "nonfinite", "last_step", "last_time", "last_value")
@@ -123,56 +136,6 @@ def append_all(connection: Connection, arrived: Mapping[str, Mapping[Key, Fresh]
     return last
 
 
-def read(
-    connection: Connection,
-    series_id: int,
-    *,
-    axis: Literal["step", "time"] = "step",
-    low: float | None = None,
-    high: float | None = None,
-) -> Columns:
-    """Reads a series' points of a range, in the order of their arrival.
-
-    Whole chunks are read, and one more on either side, so that more comes than was asked for: lines are drawn to the
-    neighbours outside. A series that knows no steps is read whole when asked for by step.
-
-    Args:
-        connection: A read transaction.
-        series_id: The series.
-        axis: What `low` and `high` mean.
-        low: The least wanted; None: from the begin.
-        high: The greatest wanted; None: to the end.
-    """
-    query = select(chunks.c.codec, chunks.c.data).where(chunks.c.series == series_id).order_by(chunks.c.position)
-    if low is not None or high is not None:
-        wanted = _places(connection, series_id, axis, low, high)
-        query = query.where(chunks.c.position.between(*wanted))
-    parts = [unpack(codec, data) for codec, data in connection.execute(query)]
-    parts += _fresh_of(connection, [series_id]).values()
-    return join(parts)
-
-
-def _places(
-    connection: Connection, series_id: int, axis: Literal["step", "time"], low: float | None, high: float | None
-) -> tuple[int, int]:
-    """Returns the positions of the first and the last chunk to read."""
-    least, greatest = (
-        (chunks.c.step_low, chunks.c.step_high) if axis == "step" else (chunks.c.time_low, chunks.c.time_high)
-    )
-    query = select(chunks.c.position, least, greatest).where(chunks.c.series == series_id).order_by(chunks.c.position)
-    rows = connection.execute(query).all()
-    if not rows or (axis == "step" and max(row[2] for row in rows) < 0):
-        return 0, _EVERYTHING
-    left = -math.inf if low is None else low
-    right = math.inf if high is None else high
-    hits = [index for index, row in enumerate(rows) if row[2] >= left and row[1] <= right]
-    if hits:
-        first, last = hits[0], hits[-1]
-    else:  # in a gap between two chunks, or outside of them all
-        first = last = min(sum(row[2] < left for row in rows), len(rows) - 1)
-    return rows[max(first - 1, 0)][0], rows[min(last + 1, len(rows) - 1)][0]
-
-
 class _Row(NamedTuple):
     id: int
     points: int
@@ -237,27 +200,9 @@ def _insert_rows(connection: Connection, rows: list[_Point]) -> None:
         )
 
 
-def _fresh_of(connection: Connection, ids: Collection[int]) -> dict[int, Columns]:
-    """Returns the points of series that are rows."""
-    if not ids:
-        return {}
-    found: defaultdict[int, list[Any]] = defaultdict(list)
-    query = select(points.c.series, points.c.step, points.c.time, points.c.value).where(points.c.series.in_(ids))
-    for row in connection.execute(query.order_by(points.c.series, points.c.position)):
-        found[row[0]].append(row)
-    return {
-        number: Columns(
-            np.array([-1 if row[1] is None else row[1] for row in rows], dtype=np.int64),
-            np.array([row[2] for row in rows], dtype=np.float64),
-            np.array([row[3] for row in rows], dtype=np.float64),
-        )
-        for number, rows in found.items()
-    }
-
-
 def _pack(connection: Connection, full: list[tuple[_Row, Fresh]]) -> None:
     """Packs the fresh rows and the new points of series, and deletes the rows."""
-    before = _fresh_of(connection, [row.id for row, _ in full if row.fresh])
+    before = fresh_of(connection, [row.id for row, _ in full if row.fresh])
     rows = []
     for row, new in full:
         arrived = Columns(

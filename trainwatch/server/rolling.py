@@ -1,0 +1,55 @@
+"""The periodic job that makes coarser copies of long series."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trainwatch.server.db import Database
+from trainwatch.server.services import Services
+from trainwatch.server.store import rollups
+
+EVERY_SECONDS: Final = 20.0
+_SERIES: Final = 200
+_AT_ONCE: Final = 32
+"""Rollups that are stored in one transaction: half a million points take some 50 ms to read and 10 to store."""
+
+
+def run(services: Services) -> None:
+    """Makes what is missing."""
+    catch_up(services.database)
+
+
+def catch_up(database: Database) -> int:
+    """Makes the rollups of all series that lack some; returns how many of the first level were made."""
+    total = 0
+    while True:
+        with database.read() as connection:
+            ids = rollups.lagging(connection, limit=_SERIES)
+        made = sum(roll(database, number) for number in ids)
+        total += made
+        if not made:
+            return total
+
+
+def roll(database: Database, series: int, *, partly: bool = False) -> int:
+    """Makes the rollups that a series lacks.
+
+    Args:
+        database: The database.
+        series: The series' id.
+        partly: Whether also what is less than a whole stretch is rolled up.
+
+    Returns:
+        How many of the first level.
+    """
+    total = 0
+    while True:
+        # Computed outside of the write transaction, so that nobody waits: what is packed stays as it is.
+        with database.read() as connection:
+            made = rollups.prepare(connection, series, most=_AT_ONCE, partly=partly)
+        if not made:
+            return total
+        with database.write() as connection:
+            if not rollups.save(connection, series, made):
+                return total
+        total += len(made)
