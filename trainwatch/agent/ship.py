@@ -328,13 +328,17 @@ class Shipper:
         if reply.retry_after is not None:
             wait = reply.retry_after + random.random()
             self._asked_to_wait_until = self._clock.monotonic() + wait
-        return self._wait(wait, f"cannot ship to {self._link.server} ({reply}); the journal keeps everything")
+        problem = f"cannot ship to {self._link.server} ({reply}); the journal keeps everything"
+        # A token or an address stays wrong until a person has put it right; once said, it is in the log.
+        is_known = judge(reply.status) is Meaning.NOT_ALLOWED and problem == self.problem
+        return self._wait(wait, problem, say=not is_known)
 
-    def _wait(self, seconds: float, problem: str) -> float:
-        self._note(problem)
+    def _wait(self, seconds: float, problem: str, *, say: bool = True) -> float:
+        self._note(problem, say=say)
         self._retry_at = self._clock.monotonic() + seconds
         return min(seconds, HURRY_SECONDS) if self.hurry else seconds
 
-    def _note(self, problem: str) -> None:
+    def _note(self, problem: str, *, say: bool = True) -> None:
         self.problem = problem
-        self._trouble.say("shipping", problem)
+        if say:
+            self._trouble.say("shipping", problem)
