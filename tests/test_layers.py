@@ -70,6 +70,7 @@ LAYERS: Final = {
         SERVING | names("msgspec numpy"),
         lazily=names("apprise authlib"),
     ),
+    "client": Layer(names("settings"), names("httpx2 msgspec numpy"), lazily=names("plotly")),
     "migrations": Layer(names("server"), names("alembic sqlalchemy")),
     "cli": Layer(
         LANGUAGE | names("agent server demo local importing rules"), names("msgspec"), lazily=names("pydantic")
@@ -213,6 +214,10 @@ WEB: Final = f"{SERVER_ONLY} pydantic zstandard httpx httpx2"
         ("trainwatch.agent", f"{HEAVY} {WEB} trainwatch.server trainwatch.training trainwatch.demo"),
         ("trainwatch.training", f"{SERVER_ONLY} trainwatch.server trainwatch.agent trainwatch.demo trainwatch.charts"),
         ("trainwatch.server", f"{HEAVY} pynvml trainwatch.training trainwatch.agent trainwatch.demo trainwatch.cli"),
+        (
+            "trainwatch.client",
+            f"{HEAVY} {SERVER_ONLY} pydantic pandas pyarrow trainwatch.server trainwatch.agent trainwatch.training",
+        ),
         ("trainwatch.cli trainwatch.demo.runner", f"{HEAVY} {WEB} trainwatch.server trainwatch.training"),
     ],
     ids=lambda text: text.split()[0] if text.startswith("trainwatch") else None,

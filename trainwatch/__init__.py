@@ -12,14 +12,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainwatch.client import Client
     from trainwatch.training.attach import watch
     from trainwatch.training.callback import TrainWatchCallback
 
 __version__ = "0.1.0"
 
-__all__ = ["TrainWatchCallback", "__version__", "watch"]
+__all__ = ["Client", "TrainWatchCallback", "__version__", "watch"]
 
-_HOMES = {"TrainWatchCallback": "trainwatch.training.callback", "watch": "trainwatch.training.attach"}
+_HOMES = {
+    "Client": "trainwatch.client",
+    "TrainWatchCallback": "trainwatch.training.callback",
+    "watch": "trainwatch.training.attach",
+}
 
 
 def __getattr__(name: str) -> Any:
