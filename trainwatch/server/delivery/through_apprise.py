@@ -25,10 +25,10 @@ SECONDS: Final = 20.0
 _NAMES: Final = """
     azure bark barks betterstack brevo chanify cliq dingtalk discord feishu fcm flock gchat goalert goalerts gotify
     gotifys groupme guilded hassio hassios ifttt ilert incidentio jira join kook lark line mailgun mailto mailtos matrix
-    matrixs mattermost mmost mmosts msteams nctalk nctalks ntfy ntfys o365 onesignal opsgenie pagerduty pagertree pbul
+    matrixs mmost mmosts msteams nctalk nctalks ntfy ntfys o365 onesignal opsgenie pagerduty pagertree pbul
     postmark pover prowl pushdeer pushdeers pushed pushme pushplus pushward pushy qq resend revolt ringc rocket rockets
     schan sendgrid ses signal signals signl4 simplepush slack smtp2go sns sparkpost spike splunk spush squadcast
-    synology synologys telegram tgram threema twilio twist viber victorops vonage webex wechat wecom wecombot whatsapp
+    synology synologys tgram threema twilio twist viber victorops vonage webex wechat wecom wecombot whatsapp
     workflow workflows wxpusher wxteams xmatters zalo zoom zulip
 """
 SERVICES: Final = frozenset(_NAMES.split())
