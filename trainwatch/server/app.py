@@ -16,7 +16,7 @@ from sqlalchemy import exc
 from starlette.responses import JSONResponse
 
 from trainwatch import __version__
-from trainwatch.server import apidoc, liveness, migrate, nodes, rolling, ui
+from trainwatch.server import apidoc, liveness, methods, migrate, nodes, retention, rolling, ui
 from trainwatch.server.access import HEADERS, Gate, Keyring, Limits
 from trainwatch.server.access.oidc import Sso
 from trainwatch.server.clock import DatabaseClock
@@ -46,6 +46,7 @@ def jobs() -> tuple[Job, ...]:
         Job("liveness", lambda settings: settings.liveness_seconds, liveness.run),
         Job("nodes", nodes.EVERY_SECONDS, nodes.Comparing()),
         Job("rollups", rolling.EVERY_SECONDS, rolling.run),
+        Job("retention", retention.EVERY_SECONDS, retention.run),
         Job("delivery", sender.EVERY_SECONDS, sender.run, alone=False),
         Job("delivery_record", sender.PRUNE_EVERY_SECONDS, sender.prune),
     )
@@ -96,6 +97,7 @@ def create_app(settings: Settings, *, clock: Callable[[], float] | None = None) 
     app.include_router(metrics.router)
     app.include_router(apidoc.router())
     app.include_router(ui.router())
+    methods.install(app)
     app.add_exception_handler(RequestValidationError, _senseless)
     for kind in (exc.OperationalError, exc.InterfaceError, exc.TimeoutError):
         app.add_exception_handler(kind, _unreachable)

@@ -30,6 +30,7 @@ metadata: Final = MetaData(
 
 _WRITES: Final = "trainwatch_writes"
 _WAKES: Final = "trainwatch_wakes"
+_SNAPSHOT: Final[dict[str, Any]] = {"isolation_level": "REPEATABLE READ"}
 _BUSY_SECONDS: Final = 30
 _guard: ContextVar[Callable[[Connection], None] | None] = ContextVar("guard", default=None)
 
@@ -159,8 +160,14 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Opens a read transaction; never blocks, nor is blocked by, the writer."""
-        with self.engine.begin() as connection:
-            yield connection
+        with self.engine.connect() as plain_connection:
+            # Several questions get answers of the same moment. SQLite does that anyhow; on Postgres points that are
+            # packed between two of them would be found by neither.
+            connection = (
+                plain_connection.execution_options(**_SNAPSHOT) if self.kind == "postgresql" else plain_connection
+            )
+            with connection.begin():
+                yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, exc
 from trainwatch.events import RuleSettings
 from trainwatch.server import liveness
 from trainwatch.server.db import Database
-from trainwatch.server.store import alerts, evidence, records, rule_settings
+from trainwatch.server.store import alerts, evidence, records, removal, rule_settings
 from trainwatch.server.store.records import Run
 from trainwatch.server.storing import store
 from trainwatch.server.together import Together
@@ -75,7 +75,7 @@ class Ingest:
         now = self._clock()
         changed: list[Run] = []
         with self._database.write() as connection:
-            runs = _lock(connection, batches, named, now)
+            runs, deleted = _lock(connection, batches, named, now)
             before = {run.id: (run.state, run.heard_at) for run in runs.values()}
             for run in runs.values():
                 run.heard_at = now
@@ -83,6 +83,7 @@ class Ingest:
                     run.version += 1
                     changed.append(run)
             following, stored = store(connection, {run.id: run for run in changed}, batches)
+            following |= _refuse(connection, {name: batches[name] for name in deleted})
             for run in changed:
                 state, heard_at = before[run.id]
                 if state == liveness.LOST != run.state:
@@ -120,14 +121,34 @@ def _answer(
     )
 
 
-def _lock(connection: Connection, batches: Mapping[str, list[Batch]], named: set[str], now: float) -> dict[str, Run]:
-    """Locks the runs named, and makes those that have events and are not there yet."""
+def _lock(
+    connection: Connection, batches: Mapping[str, list[Batch]], named: set[str], now: float
+) -> tuple[dict[str, Run], set[str]]:
+    """Locks the runs named, and makes those that have events and are not there yet, unless they were deleted.
+
+    Returns:
+        The runs by id, and the ids of those that were deleted.
+    """
     runs = records.lock_runs(connection, named)
-    missing = sorted(set(batches) - set(runs))
-    for name in missing:
+    missing = set(batches) - set(runs)
+    deleted = removal.deleted_among(connection, missing)
+    new = sorted(missing - deleted)
+    for name in new:
         first = batches[name][0]
         records.make_run(
             connection,
             Run(id=name, project=first.project, node=first.node, started_at=now, last_event_at=0.0, heard_at=now),
         )
-    return runs | records.lock_runs(connection, missing) if missing else runs
+    return runs | records.lock_runs(connection, new) if new else runs, deleted
+
+
+def _refuse(connection: Connection, batches: Mapping[str, list[Batch]]) -> dict[str, dict[str, int]]:
+    """Takes what came for runs that were deleted without storing it, so that their agents do not send it for ever."""
+    removal.count_refused(connection, {run: sum(len(one.events) for one in same) for run, same in batches.items()})
+    return {
+        run: {
+            source: max(one.first + len(one.events) for one in same if one.source == source)
+            for source in {one.source for one in same}
+        }
+        for run, same in batches.items()
+    }

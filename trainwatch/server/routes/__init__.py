@@ -18,6 +18,7 @@ from trainwatch.server.routes import (
     ingest,
     login,
     raw,
+    retention,
     rules,
     runs,
     series,
@@ -57,6 +58,7 @@ def api() -> APIRouter:
         tokens,
         sessions,
         raw,
+        retention,
     ):
         router.include_router(private.router, dependencies=[Allowed])
     return router

@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, delete, insert, select, tuple_
+from sqlalchemy import Connection, delete, insert, select, tuple_, update
 
-from trainwatch.server.models import chunks, points, series
+from trainwatch.server.models import chunks, points, runs, series
 from trainwatch.server.store.codec import CODEC, Columns, join, pack
 from trainwatch.server.store.reading import fresh_of, read, read_thinned
 
@@ -31,6 +31,7 @@ __all__ = [
     "listed",
     "read",
     "read_thinned",
+    "seal",
 ]
 
 PACK_AT: Final = 1024
@@ -136,6 +137,23 @@ def append_all(connection: Connection, arrived: Mapping[str, Mapping[Key, Fresh]
     return last
 
 
+def seal(connection: Connection, run: str) -> None:
+    """Packs all points of a run that are rows, because no more are to be expected.
+
+    Args:
+        connection: A write transaction.
+        run: The run's id.
+    """
+    connection.execute(select(runs.c.id).where(runs.c.id == run).with_for_update())  # as whoever appends does
+    rows = connection.execute(
+        select(*_COLUMNS).where(series.c.run == run, series.c.fresh > 0).order_by(series.c.id)
+    ).all()
+    found = [_Row._make(row) for row in rows]
+    if found:
+        _pack(connection, [(row, Fresh()) for row in found])
+        connection.execute(update(series).where(series.c.id.in_([row.id for row in found])).values(fresh=0))
+
+
 class _Row(NamedTuple):
     id: int
     points: int
@@ -210,7 +228,7 @@ def _pack(connection: Connection, full: list[tuple[_Row, Fresh]]) -> None:
             np.array(new.time, dtype=np.float64),
             np.array(new.value, dtype=np.float64),
         )
-        columns = join([before[row.id], arrived]) if row.fresh else arrived
+        columns = join([before[row.id], arrived]) if row.id in before else arrived
         for at in range(0, len(columns.step), CHUNK):
             piece = columns.take(slice(at, at + CHUNK))
             rows.append(chunk_row(row.id, row.points - row.fresh + at, piece))
