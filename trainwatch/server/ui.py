@@ -9,6 +9,8 @@ from typing import Final
 
 from fastapi import APIRouter, HTTPException, Request, Response
 
+from trainwatch.server import methods
+
 DIRECTORY: Final = Path(__file__).parent / "static"
 _ABSENT: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>TrainWatch</title>
 <body style="font:16px/1.5 system-ui;max-width:40rem;margin:4rem auto;padding:0 1rem">
@@ -32,6 +34,7 @@ def router(directory: Path | None = None) -> APIRouter:
     @routes.api_route("/{path:path}", methods=["GET", "HEAD"])
     def file(request: Request, path: str) -> Response:
         if path == "api" or path.startswith("api/"):
+            methods.check(request)
             raise HTTPException(404, f"There is no /{path[:200]}.")
         found = _find(root, path)
         if found is None:

@@ -63,7 +63,7 @@ class RuleProblems(Model):
     """Why settings of rules were refused; nothing of them was stored."""
 
     detail: str
-    problems: list[RuleProblem]
+    problems: list[RuleProblem] = Field(default=[], description="None when the request itself makes no sense.")
 
 
 class BacktestRequest(Model):
