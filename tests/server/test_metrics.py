@@ -74,7 +74,7 @@ def test_runs_and_open_streams_are_counted(server: Server, client: httpx2.Client
     assert found[key("runs", state="lost")] == 0
     assert found[key("database_up")] == 1
     assert found[key("outbox_deliveries", state="waiting")] == 0
-    assert key("job_held", job="liveness") in found
+    assert key("job_held", work="liveness") in found
     assert not [name for name, _ in found if name.startswith("trainwatch_run_value")]
 
 

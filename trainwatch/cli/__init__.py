@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from trainwatch import __version__
-from trainwatch.cli import backtest, demo, halt, imports, rules, serve, sync, token
+from trainwatch.cli import backtest, db, demo, halt, imports, rules, serve, sync, token
 from trainwatch.cli.terminal import Failure, Mistake, paint
 
-COMMANDS: Final = (serve, sync, halt, imports, backtest, rules, token, demo)
+COMMANDS: Final = (serve, sync, halt, imports, backtest, rules, token, db, demo)
 """All commands, as ``trainwatch --help`` lists them."""
 
 

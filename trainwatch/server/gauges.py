@@ -103,12 +103,13 @@ class Gauges(Collector):
 
 
 def _of_jobs(jobs: Sequence[JobStatus]) -> Metrics:
+    # Not "job": that is what Prometheus itself calls what it scrapes.
     held = GaugeMetricFamily(
-        "trainwatch_job_held", "Whether this server does a job that only one may do.", labels=["job"]
+        "trainwatch_job_held", "Whether this server does a job that only one may do.", labels=["work"]
     )
-    runs = CounterMetricFamily("trainwatch_job_runs", "How often a job was done by this server.", labels=["job"])
-    errors = CounterMetricFamily("trainwatch_job_errors", "How often a job failed on this server.", labels=["job"])
-    seconds = GaugeMetricFamily("trainwatch_job_last_seconds", "How long a job's last run took.", labels=["job"])
+    runs = CounterMetricFamily("trainwatch_job_runs", "How often a job was done by this server.", labels=["work"])
+    errors = CounterMetricFamily("trainwatch_job_errors", "How often a job failed on this server.", labels=["work"])
+    seconds = GaugeMetricFamily("trainwatch_job_last_seconds", "How long a job's last run took.", labels=["work"])
     for job in jobs:
         held.add_metric([job.name], float(job.held))
         runs.add_metric([job.name], job.runs)
