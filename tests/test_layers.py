@@ -68,7 +68,7 @@ LAYERS: Final = {
     "server": Layer(
         LANGUAGE | names("rules forecast diagnosis charts migrations"),
         SERVING | names("msgspec numpy"),
-        lazily=names("apprise authlib"),
+        lazily=names("apprise authlib pyarrow"),
     ),
     "client": Layer(names("settings"), names("httpx2 msgspec numpy"), lazily=names("plotly")),
     "migrations": Layer(names("server"), names("alembic sqlalchemy")),

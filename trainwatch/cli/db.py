@@ -1,80 +1,160 @@
-"""``trainwatch db``: looks after the database itself; no server needs to run."""
+"""``trainwatch db``: looks after the database itself. It needs no server and no token."""
 
 from __future__ import annotations
 
 import argparse
 import time
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from trainwatch.cli.terminal import Failure, Mistake, need, say
+from trainwatch.cli.database import opened, opened_at
+from trainwatch.cli.terminal import Failure, Mistake, counted, need, say
 
-_PACKAGES: Final = ("alembic", "fastapi", "pydantic_settings", "sqlalchemy")
-_AGAIN: Final = 1.0
+if TYPE_CHECKING:
+    from trainwatch.server.db import Database
+
+_DAY: Final = 86_400.0
+_SHOWN: Final = 50
+_MIB: Final = 1 << 20
 
 
 def add(commands: Any, home: argparse.ArgumentParser) -> None:
     """Adds the command to the parser."""
-    parser = commands.add_parser("db", help="look after the database")
+    parser = commands.add_parser("db", help="check, tidy up, back up, copy or upgrade the database; archive runs")
     tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
     where = argparse.ArgumentParser(add_help=False, parents=[home])
     where.add_argument("--database", metavar="URL", help="e.g. postgresql://user@host/name (default: SQLite in --home)")
 
-    upgrade = tasks.add_parser("upgrade", parents=[where], help="bring the database to the schema of this version")
-    upgrade.add_argument(
-        "--wait", type=_seconds, default=0.0, metavar="S", help="wait so long for the database to answer (default: 0)"
-    )
+    check = tasks.add_parser("check", parents=[where], help="look for what does not fit together")
+    check.add_argument("--deep", action="store_true", help="unpack every packed point, too")
+    check.set_defaults(run=_check)
+
+    vacuum = tasks.add_parser("vacuum", parents=[where], help="give the disk back what is not needed any more")
+    vacuum.set_defaults(run=_vacuum)
+
+    backup = tasks.add_parser("backup", parents=[where], help="copy an SQLite database to a file; a server may run")
+    backup.add_argument("file", type=Path, metavar="FILE", help="the file to make")
+    backup.set_defaults(run=_backup)
+
+    copy = tasks.add_parser("copy", parents=[where], help="copy everything into an empty database of either kind")
+    copy.add_argument("target", metavar="URL", help="e.g. postgresql://user@host/name or sqlite:////path/to/file.db")
+    copy.set_defaults(run=_copy)
+
+    archive = tasks.add_parser("archive", parents=[where], help="write runs to Parquet files")
+    archive.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs")
+    archive.add_argument("--older-than", type=float, metavar="DAYS", help="all runs not heard for so many days")
+    archive.add_argument("--project", metavar="P", help="with --older-than: only this project's")
+    archive.add_argument("--to", type=Path, default=Path(), metavar="FOLDER", help="where to (default: here)")
+    archive.add_argument("--delete", action="store_true", help="delete each run once its file is written")
+    archive.set_defaults(run=_archive)
+
+    restore = tasks.add_parser("restore", parents=[where], help="bring back runs from Parquet files")
+    restore.add_argument("files", nargs="+", type=Path, metavar="FILE", help="as `trainwatch db archive` made it")
+    restore.set_defaults(run=_restore)
+
+    upgrade = tasks.add_parser("upgrade", parents=[where], help="bring the schema to this version's")
     upgrade.set_defaults(run=_upgrade)
 
 
-def _upgrade(options: argparse.Namespace) -> int:
-    need(_PACKAGES, "server")
-    from pydantic import ValidationError
-    from sqlalchemy import exc
+def _check(options: argparse.Namespace) -> int:
+    with opened(options, migrated=False) as database:
+        from trainwatch.server import migrate, upkeep
 
-    from trainwatch.server import migrate
-    from trainwatch.server.db import Database
-    from trainwatch.server.settings import Refused, Settings
-
-    wanted = {name: getattr(options, name) for name in ("database", "home")}
-    try:
-        chosen = Settings(**{name: value for name, value in wanted.items() if value is not None})
-        database = Database(chosen.database_url)
-    except (ValidationError, exc.ArgumentError, OSError) as error:
-        raise Mistake(f"the database cannot be opened: {_first_line(error)}") from None
-    end = time.monotonic() + options.wait
-    try:
-        while True:
-            try:
-                before = migrate.current(database)
-                migrate.upgrade(database)
-                break
-            except (exc.OperationalError, exc.InterfaceError) as error:
-                if time.monotonic() > end:
-                    problem = _first_line(getattr(error, "orig", None) or error)
-                    raise Failure(f"the {database.kind} database cannot be used: {problem}") from None
-            time.sleep(_AGAIN)
-    except Refused as error:
-        raise Mistake(str(error)) from None
-    finally:
-        database.close()
-    after = migrate.newest()
-    say(
-        f"The schema is {after} already."
-        if before == after
-        else f"Brought the schema from {before or 'none'} to {after}."
-    )
+        if migrate.current(database) != migrate.newest():
+            raise Mistake("the database is of another version of TrainWatch: run `trainwatch db upgrade` first.")
+        problems, rows = upkeep.check(database, deep=options.deep)
+    say(", ".join(counted(rows[name], name.removesuffix("s"), name) for name in ("runs", "series", "points in all")))
+    for problem in problems[:_SHOWN]:
+        say(f"  {problem}")
+    if problems:
+        raise Failure(f"{counted(len(problems), 'problem')} found; restore a backup, or ask on the issue tracker.")
+    say("Everything fits together.")
     return 0
 
 
-def _first_line(error: object) -> str:
-    return str(error).partition("\n")[0][:300]
+def _vacuum(options: argparse.Namespace) -> int:
+    with opened(options) as database:
+        from trainwatch.server import upkeep
+
+        before, after = upkeep.vacuum(database)
+    say(f"{before / _MIB:,.1f} MiB before, {after / _MIB:,.1f} MiB now.")
+    return 0
 
 
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0 to 3600")
-    return number
+def _backup(options: argparse.Namespace) -> int:
+    with opened(options, migrated=False) as database:
+        from trainwatch.server import upkeep
+
+        size = upkeep.backup(database, options.file)
+    say(f"{options.file}: {size / _MIB:,.1f} MiB, checked.")
+    return 0
+
+
+def _copy(options: argparse.Namespace) -> int:
+    with opened(options, migrated=False) as source:
+        from trainwatch.server import upkeep
+        from trainwatch.server.settings import Settings
+
+        with opened_at(Settings(database=options.target).database_url, migrated=False) as target:
+            rows = upkeep.copy(source, target, lambda name, count: say(f"  {name}: {counted(count, 'row')}"))
+    say(f"{counted(rows, 'row')} copied and read back: they are the same.")
+    return 0
+
+
+def _archive(options: argparse.Namespace) -> int:
+    need(("pyarrow",), "archive")
+    if bool(options.runs) == (options.older_than is not None):
+        raise Mistake("name runs, or say --older-than DAYS")
+    options.to.mkdir(parents=True, exist_ok=True)
+    with opened(options) as database:
+        from trainwatch.server import archive
+        from trainwatch.server.store import removal
+
+        names = options.runs or _old(database, options)
+        for name in names:
+            with database.read() as connection:
+                state = removal.state_of(connection, name)
+            if options.delete and state in removal.BUSY:
+                raise Mistake(f"run {name!r} is not over: halt it first, or archive it without --delete")
+            target = options.to / f"{name}{archive.SUFFIX}"
+            points = archive.write(database, name, target)
+            if options.delete:
+                with database.write() as connection:
+                    removal.delete_run(connection, name, time.time())
+            deleted = "; the run is deleted" if options.delete else ""
+            say(f"{target}: {counted(points, 'point')}, {target.stat().st_size / _MIB:,.1f} MiB{deleted}")
+    if not names:
+        say("No run is that old.")
+    return 0
+
+
+def _old(database: Database, options: argparse.Namespace) -> list[str]:
+    from trainwatch.server.store import removal
+
+    moment = time.time() - options.older_than * _DAY
+    with database.read() as connection:
+        return removal.silent_since(connection, options.project, moment, limit=None)
+
+
+def _restore(options: argparse.Namespace) -> int:
+    need(("pyarrow",), "archive")
+    with opened(options) as database:
+        from trainwatch.server import archive
+
+        for file in options.files:
+            if not file.is_file():
+                raise Mistake(f"there is no file {file}")
+            run, points = archive.read(database, file)
+            say(f"Run {run}: {counted(points, 'point')}")
+    return 0
+
+
+def _upgrade(options: argparse.Namespace) -> int:
+    with opened(options, migrated=False) as database:
+        from trainwatch.server import migrate
+
+        before = migrate.current(database)
+        migrate.upgrade(database)
+        after = migrate.current(database)
+    say(f"Nothing to do: the schema is {after}." if before == after else f"Schema {before or 'none'} → {after}.")
+    return 0

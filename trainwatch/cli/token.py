@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from trainwatch import settings
-from trainwatch.cli.terminal import Failure, Mistake, need, paint, say
-
-if TYPE_CHECKING:
-    from trainwatch.server.db import Database
+from trainwatch.cli.database import opened
+from trainwatch.cli.terminal import Mistake, paint, say
 
 _SCOPES: Final = ("ingest", "read", "write", "admin")
-_PACKAGES: Final = ("alembic", "fastapi", "pydantic_settings", "sqlalchemy")
 _DAYS: Final = 90.0
 
 
@@ -59,7 +54,7 @@ def _create(options: argparse.Namespace) -> int:
         raise Mistake("say what the token may do: --scope ingest for agents, --scope read for people who look")
     if options.project and not settings.is_name(options.project):
         raise Mistake(f"{options.project!r} can be no project: use letters, digits, '-', '_' and '.', at most 100")
-    with _database(options) as database:
+    with opened(options) as database:
         from trainwatch.server.access.issue import issue
 
         with database.write() as connection:
@@ -78,7 +73,7 @@ def _create(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    with _database(options) as database:
+    with opened(options) as database:
         from trainwatch.server.store import access as store
 
         with database.read() as connection:
@@ -98,7 +93,7 @@ def _list(options: argparse.Namespace) -> int:
 
 def _revoke(options: argparse.Namespace) -> int:
     name = options.id.removeprefix("tw_").partition("_")[0]
-    with _database(options) as database:
+    with opened(options) as database:
         from trainwatch.server.store import access as store
 
         with database.write() as connection:
@@ -106,33 +101,6 @@ def _revoke(options: argparse.Namespace) -> int:
                 raise Mistake(f"there is no token {name!r}; `trainwatch token list` shows them")
     say(f"Token {name} is revoked; running servers hear of it within seconds.")
     return 0
-
-
-@contextmanager
-def _database(options: argparse.Namespace) -> Iterator[Database]:
-    need(_PACKAGES, "server")
-    from sqlalchemy import exc
-
-    from trainwatch.server import migrate
-    from trainwatch.server.db import Database
-    from trainwatch.server.settings import Refused, Settings
-
-    given = {name: getattr(options, name) for name in ("database", "home") if getattr(options, name) is not None}
-    chosen = Settings(**given)
-    try:
-        database = Database(chosen.database_url)
-        try:
-            migrate.upgrade(database)
-            yield database
-        finally:
-            database.close()
-    except Refused as error:
-        raise Mistake(str(error)) from None
-    except (exc.SQLAlchemyError, OSError) as error:
-        # The address stays out of it: it may hold a password.
-        kind = chosen.database_url.partition(":")[0]
-        problem = str(getattr(error, "orig", None) or error).partition("\n")[0][:300]
-        raise Failure(f"the {kind} database cannot be used: {problem}") from None
 
 
 def _state(row: Any, now: float) -> str:

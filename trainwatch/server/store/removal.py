@@ -99,9 +99,11 @@ def undelete(connection: Connection, run: str) -> None:
     connection.execute(delete(deleted_runs).where(deleted_runs.c.run == run))
 
 
-def silent_since(connection: Connection, project: str, moment: float, *, limit: int) -> list[str]:
-    """Returns runs of a project that are over and were not heard since `moment`, the oldest first."""
-    query = select(runs.c.id).where(runs.c.project == project, runs.c.state.not_in(BUSY), runs.c.heard_at < moment)
+def silent_since(connection: Connection, project: str | None, moment: float, *, limit: int | None) -> list[str]:
+    """Returns runs of a project (None: of any) that are over and were not heard since `moment`, the oldest first."""
+    query = select(runs.c.id).where(runs.c.state.not_in(BUSY), runs.c.heard_at < moment)
+    if project is not None:
+        query = query.where(runs.c.project == project)
     return list(connection.scalars(query.order_by(runs.c.heard_at, runs.c.id).limit(limit)))
 
 
