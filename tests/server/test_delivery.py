@@ -262,6 +262,7 @@ def test_what_cannot_work_disables_the_channel_and_says_why(telling: Telling, re
     assert not row.enabled
     assert row.disabled_reason.startswith(f"The receiver answered {status}")
     assert telling.states() == ["failed", "waiting"]
+    assert telling.rows()[1].reason == "the channel is disabled"
     telling.tell(finding(3, key="third"))
     assert telling.rows()[2].state == "suppressed"
     assert "disabled" in telling.rows()[2].reason
@@ -292,7 +293,7 @@ def test_after_a_day_it_is_given_up_with_the_reason(telling: Telling, receiver: 
     telling.sender.close()
     [row] = telling.rows()
     assert (row.state, row.lease_until) == ("failed", 0.0)
-    assert row.reason == "It could not be delivered within 24 hours. The last attempt: The receiver answered 503: busy"
+    assert row.reason == "It could not be delivered within 24 hours: The receiver answered 503: busy"
 
 
 def test_changes_of_one_alert_arrive_in_their_order(telling: Telling, receiver: Receiver) -> None:

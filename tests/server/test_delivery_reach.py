@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import trainwatch
 from tests.server.receiver import Answered, Receiver, receiving
 from trainwatch.server.delivery import http
 from trainwatch.server.delivery.addresses import Forbidden, Guard
@@ -243,6 +246,19 @@ def test_the_names_of_services_are_those_that_apprise_has() -> None:
     from apprise.manager_plugins import NotificationManager
 
     assert {name for name in SERVICES if name not in NotificationManager()} <= {"msteams"}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_addresses_in_the_documentation_are_addresses() -> None:
+    import apprise
+
+    page = (Path(trainwatch.__file__).parent.parent / "docs/alerts.md").read_text("utf-8")
+    part = page.partition("## Everything else: Apprise")[2].partition("\n## ")[0]
+    urls = re.findall(r"`([a-z0-9]+://[^`]+)`", part)
+    assert len(urls) > 20
+    for url in urls:
+        KINDS["apprise"].check({"url": url})
+        assert apprise.Apprise.instantiate(url) is not None, url
 
 
 def test_what_is_secret_in_an_address_is_in_no_error() -> None:

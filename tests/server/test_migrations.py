@@ -9,11 +9,12 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
 from tests.server.shipping import batch, shipment, started, step
+from tests.server.telling import Telling, finding
 from trainwatch.server import migrate, models
 from trainwatch.server.db import Database, metadata
 from trainwatch.server.ingest import Ingest
 from trainwatch.server.settings import Refused
-from trainwatch.server.store import records, runs
+from trainwatch.server.store import channels, records, runs
 
 
 def test_the_migrated_schema_is_the_one_the_code_expects(database: Database) -> None:
@@ -67,6 +68,28 @@ def test_what_the_first_schema_holds_survives_the_way_up_and_down(empty_database
         assert connection.execute(text("SELECT step FROM runs")).scalar() == 11
         assert connection.execute(text("SELECT count(*) FROM ranks")).scalar() == 2
     migrate.upgrade(database)
+
+
+def test_channels_go_and_alerts_stay_on_the_way_down_and_up(empty_database: Database) -> None:
+    database = empty_database
+    migrate.upgrade(database)
+    told = Telling(database)
+    told.channel("http://127.0.0.1:1/", digest_most=1, digest_seconds=60.0)
+    told.tell(*(finding(n, key=f"device {n}") for n in range(1, 4)))
+    told.send()
+    told.send(61)
+    with database.write() as connection:
+        silence = {"project": "default", "rule": "", "run": "", "reason": "", "until": math.inf, "created_at": 0.0}
+        channels.add_silence(connection, silence)
+    migrate.downgrade(database, "0004")
+    assert not {"channels", "deliveries", "silences"} & set(inspect(database.engine).get_table_names())
+    with database.read() as connection:
+        assert connection.execute(text("SELECT count(*) FROM alerts")).scalar() == 3
+    migrate.upgrade(database)
+    assert told.rows() == []
+    told.channel("http://127.0.0.1:1/")
+    told.tell(finding(9, key="device 1", severity="critical"))
+    assert told.states() == ["waiting"]
 
 
 _OF_THE_FIRST_SCHEMA = [

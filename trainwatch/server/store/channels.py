@@ -72,6 +72,8 @@ def disable(connection: Connection, channel: int, reason: str, now: float) -> No
     """
     values = {"enabled": False, "disabled_reason": reason, "changed_at": now}
     connection.execute(update(channels).where(channels.c.id == channel, channels.c.enabled).values(**values))
+    waits = (deliveries.c.channel == channel, deliveries.c.state == "waiting")
+    connection.execute(update(deliveries).where(*waits).values(reason="the channel is disabled"))
 
 
 def remove(connection: Connection, project: str, channel: int) -> bool:

@@ -260,8 +260,7 @@ def give_up(connection: Connection, now: float, after: float) -> int:
     )
     old = connection.execute(select(deliveries.c.id, deliveries.c.reason).where(too_old)).all()
     for row in old:
-        last = f" The last attempt: {row.reason}" if row.reason else " The channel was disabled."
-        reason = f"It could not be delivered within {round(after / 3600)} hours.{last}"
+        reason = f"It could not be delivered within {round(after / 3600)} hours: {row.reason or 'the channel was off'}"
         _finish(
             connection, deliveries.c.id == row.id, {"state": "failed", "reason": reason, "done_at": now, "lease": ""}
         )

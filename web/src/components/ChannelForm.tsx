@@ -134,8 +134,8 @@ export function ChannelForm({ project, channel, onSaved, children }: Props) {
           <NumberInput
             size="xs"
             w={110}
-            label="Messages"
-            description="at most"
+            label="At most"
+            description="messages"
             min={1}
             max={1000}
             value={draft.most}
@@ -144,13 +144,14 @@ export function ChannelForm({ project, channel, onSaved, children }: Props) {
           <NumberInput
             size="xs"
             w={110}
-            label="Minutes"
-            description="in so many"
+            label="In"
+            description="minutes"
             min={1}
             max={1440}
             value={draft.minutes}
             onChange={(next) => edit({ minutes: Number(next) || 1 })}
           />
+          <span className={classes.aside}>What is more is gathered into one.</span>
         </div>
         <Switch
           className={classes.wide}

@@ -79,7 +79,7 @@ function Channels({ project }: { project: string | null }) {
   const { data: channels, error } = useChannels(project);
   const [making, setMaking] = useState(false);
   return (
-    <section>
+    <section style={{ marginTop: 18 }}>
       <div className={access.bar}>
         <h2 className={access.heading}>Channels</h2>
         <Button size="xs" onClick={() => setMaking(true)} data-testid="channel-new">
