@@ -235,8 +235,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         return f"{status}: {said.out}{said.err}"
 
     assert "run `trainwatch db upgrade` first" in db("check")
-    assert "Schema none → " in db("upgrade")
-    assert "Nothing to do" in db("upgrade")
+    assert "Brought the schema from none to " in db("upgrade")
+    assert " already." in db("upgrade")
     database = Database(f"sqlite:///{tmp_path / 'trainwatch.db'}")
     fill(database, steps=3000)
     database.close()

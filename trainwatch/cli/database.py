@@ -28,10 +28,18 @@ def opened(options: argparse.Namespace, *, migrated: bool = True) -> Iterator[Da
         Failure: It cannot be used.
     """
     need(_PACKAGES, "server")
+    from pydantic import ValidationError
+
     from trainwatch.server.settings import Settings
 
     given = {name: getattr(options, name) for name in ("database", "home") if getattr(options, name) is not None}
-    with opened_at(Settings(**given).database_url, migrated=migrated) as database:
+    try:
+        chosen = Settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "TRAINWATCH_" + "_".join(str(part) for part in first["loc"]).upper()
+        raise Mistake(f"{name}={first['input']!r}: {first['msg']}") from None
+    with opened_at(chosen.database_url, migrated=migrated) as database:
         yield database
 
 
@@ -55,6 +63,8 @@ def opened_at(url: str, *, migrated: bool = True) -> Iterator[Database]:
             database.close()
     except Refused as error:
         raise Mistake(str(error)) from None
+    except exc.ArgumentError as error:
+        raise Mistake(f"that is no address of a database: {error}") from None
     except (exc.SQLAlchemyError, OSError) as error:
         # The address stays out of it: it may hold a password.
         kind = url.partition(":")[0]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _DAY: Final = 86_400.0
 _SHOWN: Final = 50
+_AGAIN: Final = 1.0
 _MIB: Final = 1 << 20
 
 
@@ -53,6 +54,9 @@ def add(commands: Any, home: argparse.ArgumentParser) -> None:
     restore.set_defaults(run=_restore)
 
     upgrade = tasks.add_parser("upgrade", parents=[where], help="bring the schema to this version's")
+    upgrade.add_argument(
+        "--wait", type=_seconds, default=0.0, metavar="S", help="wait so long for the database to answer (default: 0)"
+    )
     upgrade.set_defaults(run=_upgrade)
 
 
@@ -151,10 +155,34 @@ def _restore(options: argparse.Namespace) -> int:
 
 def _upgrade(options: argparse.Namespace) -> int:
     with opened(options, migrated=False) as database:
+        from sqlalchemy import exc
+
         from trainwatch.server import migrate
 
-        before = migrate.current(database)
-        migrate.upgrade(database)
-        after = migrate.current(database)
-    say(f"Nothing to do: the schema is {after}." if before == after else f"Schema {before or 'none'} → {after}.")
+        end = time.monotonic() + options.wait
+        while True:
+            try:
+                before = migrate.current(database)
+                migrate.upgrade(database)
+                break
+            except (exc.OperationalError, exc.InterfaceError):
+                if time.monotonic() > end:
+                    raise
+            time.sleep(_AGAIN)
+    after = migrate.newest()
+    say(
+        f"The schema is {after} already."
+        if before == after
+        else f"Brought the schema from {before or 'none'} to {after}."
+    )
     return 0
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0 to 3600")
+    return number
