@@ -1,6 +1,6 @@
 """How long from a NaN in a training process to the arrival of the message at a webhook.
 
-Real trainings with the real Trainer in a process of their own, each with its own agent; a real server on SQLite; a
+Real trainings with the real Trainer, one after the other in a process of their own, each with its own agent; a real server on SQLite; a
 receiver on a socket in this process. The moment of a NaN is taken in the model's forward pass, before anybody can have
 seen it; that of the arrival when the receiver has read the message.
 """
@@ -36,7 +36,7 @@ class Seen:
     """One NaN.
 
     Attributes:
-        run: The run's id.
+        run: The run's name.
         at: When it was there, in Unix seconds.
         seconds: Until the message arrived.
     """
@@ -70,7 +70,7 @@ def train(folder: Path, number: int) -> None:
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             time.sleep(_STEP_SECONDS)
             if state.global_step == _NAN_AT - 2:
-                _wait_for_run(os.environ["TRAINWATCH_RUN_ID"])
+                _wait_for_run(_name(number))
                 time.sleep(1.0 + 0.13 * number)
             if (folder / f"{number}.arrived").exists():
                 control.should_training_stop = True
@@ -78,15 +78,21 @@ def train(folder: Path, number: int) -> None:
     data = TinyData(_STEPS * 2, scales={(_NAN_AT - 1) * 2: math.nan})
     model = TinyModel()
     model.register_forward_hook(look)
-    make_trainer(folder / "out", steps=_STEPS, data=data, model=model, callbacks=[Waiting()]).train()
+    make_trainer(
+        folder / "out", steps=_STEPS, data=data, model=model, callbacks=[Waiting()], run_name=_name(number)
+    ).train()
 
 
-def _wait_for_run(run: str) -> None:
-    url = f"{os.environ['TRAINWATCH_SERVER']}/api/runs/{run}"
+def _name(number: int) -> str:
+    return f"latency-{number}"
+
+
+def _wait_for_run(name: str) -> None:
+    url = f"{os.environ['TRAINWATCH_SERVER']}/api/runs?limit=100"
     for _ in range(1200):
         try:
             with urllib.request.urlopen(url, timeout=5) as answer:
-                if json.load(answer)["step"] > 0:
+                if any(run["name"] == name and run["step"] > 0 for run in json.load(answer)["runs"]):
                     return
         except OSError:
             pass
@@ -104,18 +110,17 @@ def measure(count: int, folder: Path) -> list[Seen]:
         with receiving() as receiver:
             wish = {"name": "bench", "kind": "webhook", "url": receiver.url, "key": "k" * 32, "digest": {"most": 1000}}
             _post(f"{world.url}/api/projects/default/channels", wish)
+            command = [sys.executable, "-m", "benchmarks.alert_latency", "--train", str(count), str(folder)]
+            with (folder / "training.log").open("ab") as log:
+                training = subprocess.Popen(command, env=world.environment, stdout=log, stderr=log, cwd=ROOT)
             for number in range(count):
-                run = f"latency-{number}"
-                command = [sys.executable, "-m", "benchmarks.alert_latency", "--train", str(number), str(folder)]
-                environment = {**world.environment, "TRAINWATCH_RUN_ID": run}
-                with (folder / "training.log").open("ab") as log:
-                    training = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=ROOT)
+                run = _name(number)
                 arrived = _arrival(receiver, run, training, folder / "training.log")
                 (folder / f"{number}.arrived").touch()
                 at = json.loads((folder / f"{number}.nan").read_text())["at"]
                 seen.append(Seen(run, at, arrived - at))
                 say(f"  NaN {number + 1:2d}: {arrived - at:.3f} s")
-                training.wait(120)
+            training.wait(120)
     finally:
         world.close()
     return seen
@@ -126,7 +131,7 @@ def _arrival(receiver: Any, run: str, training: subprocess.Popen[bytes], log: Pa
     end = time.monotonic() + 180
     while time.monotonic() < end:
         for taken in list(receiver.taken):
-            if any(one["run"]["id"] == run and one["rule"] == _RULE for one in taken.json["alerts"]):
+            if any(one["run"]["name"] == run and one["rule"] == _RULE for one in taken.json["alerts"]):
                 return float(taken.at)
         if training.poll() not in (None, 0):
             raise RuntimeError(f"the training failed: {log.read_text()[-2000:]}")
@@ -145,7 +150,8 @@ def _post(url: str, content: dict[str, Any]) -> None:
 def main() -> None:
     """Measures and reports."""
     if sys.argv[1:2] == ["--train"]:
-        train(Path(sys.argv[3]), int(sys.argv[2]))
+        for number in range(int(sys.argv[2])):
+            train(Path(sys.argv[3]), number)
         return
     parser = options(__doc__)
     parser.add_argument("--count", type=int, default=None, help="how many NaNs; 20 by default")

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 import jsonschema
 import pytest
+from sqlalchemy import delete
 
 import trainwatch
 from tests.server.receiver import Answered, Receiver, receiving
@@ -26,6 +27,7 @@ from trainwatch.server.delivery.addresses import Guard
 from trainwatch.server.delivery.quiet import quiet_until
 from trainwatch.server.delivery.retry import delay, judge, wish
 from trainwatch.server.delivery.sender import Sender
+from trainwatch.server.models import runs
 from trainwatch.server.store import alerts, channels
 from trainwatch.server.store import deliveries as store
 
@@ -378,6 +380,20 @@ def test_a_digest_that_fails_comes_again_as_it_was(telling: Telling, receiver: R
     telling.send(61)
     assert receiver.taken[-1].json["alerts"][0]["change"] == "resolved"
     assert set(telling.states()) == {"sent"}
+
+
+def test_of_runs_that_were_deleted_nothing_is_told(telling: Telling, receiver: Receiver) -> None:
+    telling.channel(receiver.url, digest_most=1, digest_seconds=60.0)
+    telling.tell(*(finding(n, key=f"device {n}") for n in range(1, 4)))
+    telling.send()
+    receiver.script = [Answered(500)]
+    telling.send(61)
+    with telling.database.write() as connection:
+        connection.execute(delete(runs).where(runs.c.id == RUN))
+    telling.send(61)
+    assert len(receiver.taken) == 2
+    [digest] = telling.rows()
+    assert (digest.state, digest.reason) == ("failed", "The runs that it tells of were deleted.")
 
 
 def test_slack_shows_a_digest_in_short(telling: Telling, receiver: Receiver) -> None:

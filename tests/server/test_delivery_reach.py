@@ -208,6 +208,49 @@ def test_apprise_follows_no_redirect_inside(receiver: Receiver) -> None:
         assert inside.taken == []
 
 
+def test_e_mail_goes_out_through_a_mail_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        said: list[str] = []
+        thread = threading.Thread(target=take_mail, args=(listening, said))
+        thread.start()
+        port = listening.getsockname()[1]
+        url = f"mailto://127.0.0.1:{port}?from=watch@example.org&to=team@example.org&mode=insecure"
+        answer = through_apprise(url, "127.0.0.1")
+        thread.join(20)
+    assert answer.verdict == "sent", answer
+    text = "\n".join(said)
+    assert "rcpt to:<team@example.org>" in text.lower()
+    assert "This is a test of the channel x." in text
+
+
+def take_mail(listening: socket.socket, said: list[str]) -> None:
+    """Speaks as much of SMTP as one message needs."""
+    connection, _ = listening.accept()
+    with connection, connection.makefile("rwb") as lines:
+
+        def answer(text: str) -> None:
+            lines.write(f"{text}\r\n".encode())
+            lines.flush()
+
+        answer("220 here")
+        in_message = False
+        for raw in lines:
+            line = raw.decode("utf-8", "replace").rstrip()
+            said.append(line)
+            if in_message:
+                if line == ".":
+                    in_message = False
+                    answer("250 taken")
+            elif line.upper().startswith("DATA"):
+                in_message = True
+                answer("354 go on")
+            elif line.upper().startswith("QUIT"):
+                answer("221 bye")
+                return
+            else:
+                answer("250 yes")
+
+
 @pytest.mark.parametrize(
     ("url", "problem"),
     [

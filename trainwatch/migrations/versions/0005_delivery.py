@@ -88,9 +88,6 @@ def upgrade() -> None:
         ),
         sa.ForeignKeyConstraint(["alert"], ["alerts.id"], ondelete="CASCADE", name="fk_deliveries_alert_alerts"),
         sa.ForeignKeyConstraint(["run"], ["runs.id"], ondelete="CASCADE", name="fk_deliveries_run_runs"),
-        sa.ForeignKeyConstraint(
-            ["digest"], ["deliveries.id"], ondelete="CASCADE", name="fk_deliveries_digest_deliveries"
-        ),
         sa.PrimaryKeyConstraint("id", name="pk_deliveries"),
         sa.UniqueConstraint("uuid", name="uq_deliveries_uuid"),
     )

@@ -15,7 +15,7 @@ from typing import Any, Final
 from trainwatch.server.delivery.addresses import Forbidden, Guard
 
 _CONNECTING: Final = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
-_NEVER: Final = frozenset({"os.exec", "os.posix_spawn", "os.system", "subprocess.Popen", "socket.bind"})
+_NEVER: Final = frozenset({"os.exec", "os.posix_spawn", "os.system", "subprocess.Popen"})
 
 
 def watch(guard: Guard, refused: list[str]) -> Callable[[str, tuple[Any, ...]], None]:

@@ -158,7 +158,10 @@ class Sender:
             kind = self._kinds.get(leased.channel.kind)
             if kind is None:
                 return Answer("disable", error=f"This server knows no channel of the kind {leased.channel.kind!r}.")
-            return kind.send(leased.channel.secret, self._message(leased), Context(self._guard, now))
+            message = self._message(leased)
+            if not message.notices and message.kind != "test":
+                return Answer("refused", error="The runs that it tells of were deleted.")
+            return kind.send(leased.channel.secret, message, Context(self._guard, now))
         except Exception as error:
             # A mistake of ours with one message: the others are to go out, and this one is tried again.
             logger.exception("could not send delivery %s", leased.uuid)

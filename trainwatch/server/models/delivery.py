@@ -59,7 +59,8 @@ deliveries = Table(
     Column("content", Document, nullable=False, comment="The alert as it was at the change."),
     Column("state", Words, nullable=False, comment="waiting, sent, failed, suppressed, gathered."),
     Column("reason", Words, nullable=False, comment="Why it waits, failed or was suppressed."),
-    Column("digest", Id, ForeignKey("deliveries.id", ondelete="CASCADE"), comment="What it was gathered into."),
+    # No foreign key: a digest is newer than what it gathers, so a copy in order would come to the members first.
+    Column("digest", Id, comment="What it was gathered into."),
     Column("created_at", Double, nullable=False),
     Column("due_at", Double, nullable=False),
     Column("done_at", Double),
