@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert, select
 
+from trainwatch.server import migrate
 from trainwatch.server.app import create_app
+from trainwatch.server.clock import DatabaseClock
+from trainwatch.server.db import Database
+from trainwatch.server.models import leases
 from trainwatch.server.periodic import Job, Runner
 from trainwatch.server.services import Services
 from trainwatch.server.settings import Settings
@@ -24,9 +32,16 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.01)
 
 
-def run_jobs(home: Path, runner: Runner, until: Callable[[Services], None]) -> None:
+def note(services: Services, what: str) -> None:
+    """Writes something down, as a job does."""
+    with services.database.write() as connection:
+        connection.execute(insert(leases).values(name=what, owner="note", fence=0, expires_at=0.0))
+
+
+def run_jobs(home: Path, runner: Runner, until: Callable[[Services], None], database: str = "") -> None:
     """Runs `runner` as a server does, and `until` in a thread beside it."""
-    services: Services = create_app(Settings(home=home)).state.services
+    services: Services = create_app(Settings(home=home, database=database, lease_seconds=1)).state.services
+    migrate.upgrade(services.database)
 
     async def main() -> None:
         runner.open(services)
@@ -77,3 +92,58 @@ def test_names_are_unique_and_known() -> None:
         Runner([job, job])
     with pytest.raises(KeyError):
         Runner([job]).wake("another")
+
+
+def test_of_two_servers_one_does_it_and_the_other_when_that_one_ends(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def runner(name: str) -> Runner:
+        return Runner([Job("alone", 0.05, lambda _services: done.append(name))])
+
+    other = runner("b")
+
+    def until(_services: Services) -> None:
+        wait_for(lambda: done.count("a") >= 3)
+
+        def later(_services: Services) -> None:
+            time.sleep(1.5)
+            assert "b" not in done
+            assert [status.held for status in other.status()] == [False]
+
+        run_jobs(tmp_path, other, later)
+
+    run_jobs(tmp_path, runner("a"), until)
+    begun = len(done)
+    run_jobs(tmp_path, runner("b"), lambda _services: wait_for(lambda: "b" in done[begun:]))
+    assert "a" not in done[begun:]
+
+
+def test_a_server_that_was_frozen_in_the_middle_changes_nothing_when_another_has_taken_over(
+    tmp_path: Path, database: Database
+) -> None:
+    command = [sys.executable, "-m", "tests.server.freezing", database.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as frozen:
+        try:
+            assert frozen.stdout is not None
+            assert frozen.stdout.readline() == "frozen\n"
+            taken = threading.Event()
+            runner = Runner([Job("halves", 0.05, lambda _services: taken.set())])
+            run_jobs(tmp_path, runner, lambda _services: wait_for(taken.is_set, 60), database.url)
+            frozen.send_signal(signal.SIGCONT)
+            assert frozen.stdout.readline() == "refused\n"
+        finally:
+            frozen.kill()
+    with database.read() as connection:
+        notes = set(connection.scalars(select(leases.c.name).where(leases.c.owner == "note")))
+    assert notes == {"first half"}
+
+
+def test_the_clock_of_servers_on_postgres_is_the_databases(tmp_path: Path, postgres: str) -> None:
+    services: Services = create_app(Settings(home=tmp_path, database=postgres)).state.services
+    assert isinstance(services.clock, DatabaseClock)
+    services.set_clock(1000.0, time.monotonic() - 5)
+    assert 1005.0 <= services.clock() < 1015.0
+    services.database.close()
+    alone: Services = create_app(Settings(home=tmp_path)).state.services
+    assert alone.clock is time.time
+    alone.database.close()
