@@ -18,6 +18,7 @@ from trainwatch.agent.clock import SYSTEM, Clock
 from trainwatch.agent.control import ControlFile
 from trainwatch.agent.ending import Ending, Verdict
 from trainwatch.agent.link import Link
+from trainwatch.agent.ranks import RankState
 from trainwatch.agent.record import Recorder
 from trainwatch.agent.sample import Sampler
 from trainwatch.agent.settled import settle
@@ -152,12 +153,14 @@ class Agent:
                     time = self._clock.time() if seen else state.last_time
                     self._watch.bury(state, time, self._sampler.oom_kills(state))
             self._seen_alive |= alive
-        if now >= self._sample_at and (self._watch.ranks.running):
-            self._sample_at = max(self._sample_at + self._sample_seconds, now + self._sample_seconds / 2)
-            with self._trouble.guard("sampling"):
-                states = [s for s in self._watch.ranks.running if s.source.name in alive]
-                for sample in self._sampler.sample(states, self._clock.time(), now):
-                    self._watch.record(sample, sample.rank)
+        with self._trouble.guard("sampling"):
+            known = {state.source.name for state in running}
+            states = [
+                state
+                for state in self._watch.ranks.running
+                if (state.source.name in alive if state.source.name in known else state.is_alive(self._clock.time()))
+            ]
+            self._sample(states, now, is_read=not more)
         if not more:  # settings that were recorded before are not known until then, and hold from where they stand
             with self._trouble.guard("setting rules"):
                 self._watch.set_rules(self._shipping.shipper.rules, self._clock.time())
@@ -170,6 +173,22 @@ class Agent:
             self._watch.is_urgent = False
             self._shipping.wake()
         return more
+
+    def _sample(self, states: list[RankState], now: float, *, is_read: bool) -> None:
+        """Takes readings when they are due, and at once of a rank that has just appeared: it may not live for long.
+
+        Args:
+            states: The ranks whose processes run.
+            now: Monotonic seconds.
+            is_read: Their journals are read to the end, so that it is known where a rank that is new stands.
+        """
+        is_due, is_new = now >= self._sample_at, any(self._sampler.is_new(state) for state in states)
+        if not states or not (is_read if is_new else is_due):
+            return
+        if is_due:
+            self._sample_at = max(self._sample_at + self._sample_seconds, now + self._sample_seconds / 2)
+        for sample in self._sampler.sample(states, self._clock.time(), now):
+            self._watch.record(sample, sample.rank)
 
     def _verdict(self, now: float) -> Verdict:
         ranks, shipper = self._watch.ranks, self._shipping.shipper

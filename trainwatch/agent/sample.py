@@ -129,6 +129,12 @@ class Sampler:
             samples.append(Sampled(time=time, devices=node))
         return samples
 
+    def is_new(self, state: RankState) -> bool:
+        """Tells whether a rank names a process of which nothing has been read yet."""
+        watched = self._watched.get(state.source.name)
+        pid = state.started.pid if state.started else 0
+        return bool(pid) and (watched is None or watched.pid != pid)
+
     def _read_disk(self, ranks: list[RankState], now: float) -> Values:
         # Ranks of a run share an output folder, and the first of them saves.
         output_dir = next((state.started.output_dir for state in ranks if state.started), "")
@@ -143,10 +149,9 @@ class Sampler:
     def _watch(self, state: RankState) -> _Watched | None:
         if state.started is None or not state.started.pid:
             return None
-        watched = self._watched.get(state.source.name)
-        if watched is None or watched.pid != state.started.pid:
-            watched = self._watched[state.source.name] = _Watched(state.started, self._nvml)
-        return watched
+        if self.is_new(state):
+            self._watched[state.source.name] = _Watched(state.started, self._nvml)
+        return self._watched[state.source.name]
 
     def _circle(self, ranks: list[RankState], watched: dict[str, _Watched], now: float) -> gpu.Circle | None:
         """Returns what tells the run's processes from others; None without NVML, or without a device to ask it for."""
