@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 
 import httpx2
@@ -20,6 +22,7 @@ def test_without_migration_it_waits_until_somebody_migrated(tmp_path: Path) -> N
     settings = Settings(home=tmp_path, port=0, migrate_on_start=False)
     with running(settings) as server, httpx2.Client(base_url=server.url) as client:
         assert client.get("/api/health").status_code == 200
+        assert 'job_runs_total{work="liveness"} 0' in client.get("/metrics").text
         waiting = client.get("/api/ready")
         assert waiting.status_code == 503
         assert "trainwatch db upgrade" in waiting.json()["detail"]
@@ -30,6 +33,15 @@ def test_without_migration_it_waits_until_somebody_migrated(tmp_path: Path) -> N
         migrate.upgrade(database)
         assert client.get("/api/ready").status_code == 200
         database.close()
+        wait_for_jobs(client)
+
+
+def wait_for_jobs(client: httpx2.Client) -> None:
+    """Periodic work begins once there is a schema for it."""
+    end = time.monotonic() + 60
+    while not re.search(r'job_runs_total{work="liveness"} [1-9]', client.get("/metrics").text):
+        assert time.monotonic() < end
+        time.sleep(0.2)
 
 
 def test_a_database_of_a_newer_version_is_no_reason_to_wait(server: Server, settings: Settings) -> None:

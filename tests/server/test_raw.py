@@ -9,8 +9,12 @@ import httpx2
 import msgspec
 import numpy as np
 import pytest
+from sqlalchemy import delete, func, select
 
 from tests.server.shipping import RUN, batch, send, started, step
+from trainwatch.server.db import Database
+from trainwatch.server.models import chunks
+from trainwatch.server.settings import Settings
 
 PATH = f"/api/v1/runs/{RUN}/series/points"
 
@@ -53,6 +57,21 @@ def test_pages_hold_every_point_once_and_every_bit(client: httpx2.Client, count:
     assert steps == list(range(1, count + 1))
     got = np.frombuffer(b"".join(found), "<f8")
     np.testing.assert_array_equal(got, np.array(values))
+
+
+def test_points_that_are_not_kept_any_more_are_passed_over(client: httpx2.Client, settings: Settings) -> None:
+    values = losses(9000)
+    ship(client, values)
+    database = Database(settings.database_url)
+    with database.write() as connection:
+        connection.execute(delete(chunks).where(chunks.c.position + chunks.c.points <= 5000))
+        kept = connection.scalar(select(func.min(chunks.c.position)))
+    database.close()
+    assert kept is not None
+    assert kept > 1000
+    one = page(client, first=0, limit=1000)
+    assert (one["first"], one["next"]) == (kept, kept + 1000)
+    np.testing.assert_array_equal(np.frombuffer(one["value"], "<f8"), np.array(values)[kept : kept + 1000])
 
 
 def test_the_same_as_json(client: httpx2.Client) -> None:

@@ -122,17 +122,34 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         with suppress(exc.SQLAlchemyError):  # it is away just now; the jobs ask again
             await asyncio.to_thread(_set_clock, services)
     following = asyncio.create_task(services.live.follow(services.database, services.clock))
-    services.jobs.open(services)
+    beginning = asyncio.create_task(_begin_jobs(services))
     try:
         yield
     finally:
         services.live.close()
+        beginning.cancel()
+        with suppress(asyncio.CancelledError):
+            await beginning
         following.cancel()
         with suppress(asyncio.CancelledError):
             await following
         await services.jobs.close(services.database)
         await asyncio.to_thread(services.delivery.close)
         services.database.close()
+
+
+async def _begin_jobs(services: Services) -> None:
+    """Begins the periodic work, as soon as the database has the schema for it; another process may see to that."""
+    while not services.settings.migrate_on_start and await asyncio.to_thread(_is_behind, services.database):
+        await asyncio.sleep(1.0)
+    services.jobs.open(services)
+
+
+def _is_behind(database: Database) -> bool:
+    try:
+        return migrate.is_behind(database)
+    except exc.SQLAlchemyError:
+        return True
 
 
 def _set_clock(services: Services) -> None:

@@ -148,12 +148,21 @@ class Database:
             if parsed.database:
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
             self.engine = create_engine(
-                url, pool_size=8, max_overflow=48, connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False}
+                url,
+                pool_size=8,
+                max_overflow=48,
+                hide_parameters=True,  # an error that is logged must not say what was about to be stored
+                connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False},
             )
             _prepare_sqlite(self.engine)
         else:
             self.engine = create_engine(
-                url, pool_size=8, max_overflow=24, pool_pre_ping=True, connect_args=POSTGRES_CONNECTION
+                url,
+                pool_size=8,
+                max_overflow=24,
+                pool_pre_ping=True,
+                hide_parameters=True,
+                connect_args=POSTGRES_CONNECTION,
             )
             _prepare_postgres(self.engine)
 

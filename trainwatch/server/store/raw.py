@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from trainwatch.server.models import chunks, points
 from trainwatch.server.store.codec import Columns, join, unpack
@@ -15,7 +15,7 @@ class Page(NamedTuple):
     """Points in the order of their arrival.
 
     Attributes:
-        first: Position of the first one; greater than asked for where older ones were deleted.
+        first: Position of the first one; greater than asked for where older ones are not kept any more.
         columns: The points.
     """
 
@@ -32,6 +32,7 @@ def read_page(connection: Connection, series_id: int, *, first: int, limit: int)
         first: Position of the first one wanted.
         limit: How many at most.
     """
+    first = max(first, _oldest(connection, series_id, first))
     end = first + limit
     packed = connection.execute(
         select(chunks.c.position, chunks.c.codec, chunks.c.data)
@@ -60,3 +61,13 @@ def read_page(connection: Connection, series_id: int, *, first: int, limit: int)
             )
         )
     return Page(first if begin is None else begin, join(parts))
+
+
+def _oldest(connection: Connection, series_id: int, first: int) -> int:
+    """Returns the least position from `first` on, or in the chunk that holds it, that is still kept; 0 for none."""
+    of_chunks = select(func.min(chunks.c.position)).where(
+        chunks.c.series == series_id, chunks.c.position + chunks.c.points > first
+    )
+    of_rows = select(func.min(points.c.position)).where(points.c.series == series_id, points.c.position >= first)
+    found = [one for one in (connection.scalar(of_chunks), connection.scalar(of_rows)) if one is not None]
+    return min(found, default=0)
