@@ -10,6 +10,7 @@ import { createQueryClient } from "./api/queries";
 import { Shell } from "./components/Shell";
 import { AccessPage } from "./pages/AccessPage";
 import { AlertsPage } from "./pages/AlertsPage";
+import { DataPage } from "./pages/DataPage";
 import { NotFoundPage } from "./pages/NotFoundPage";
 import { RulesPage } from "./pages/RulesPage";
 import { RunPage } from "./pages/RunPage";
@@ -38,6 +39,9 @@ export function App() {
             </Route>
             <Route path="/settings/access">
               <AccessPage />
+            </Route>
+            <Route path="/settings/data">
+              <DataPage />
             </Route>
             <Route path="/runs/:id">{({ id }) => <RunPage key={id} id={id} />}</Route>
             <Route>

@@ -12,6 +12,7 @@ export const keys = {
   channels: (project: string | null) => ["channels", project] as const,
   deliveries: (project: string | null, channel: number) => ["deliveries", project, channel] as const,
   alertDeliveries: (run: string, alert: number) => ["deliveries", "alert", run, alert] as const,
+  retention: (project: string) => ["retention", project] as const,
   silences: (project: string) => ["silences", project] as const,
   run: (id: string) => ["run", id] as const,
   detail: (id: string) => ["run", id, "detail"] as const,

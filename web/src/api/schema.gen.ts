@@ -430,6 +430,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/projects/{project}/retention": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns how long the project keeps its data
+         * @description Returns how long the project keeps its data.
+         */
+        get: operations["retention"];
+        /**
+         * Sets how long the project keeps its data
+         * @description Sets how long the project keeps its data. What is too old is dropped within minutes, and cannot be had back.
+         */
+        put: operations["set_retention"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/projects/{project}/rules": {
         parameters: {
             query?: never;
@@ -618,7 +642,11 @@ export interface paths {
         get: operations["run"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Deletes a run with all that is known of it
+         * @description Deletes a run with all that is known of it. What its agents still ship is not stored any more.
+         */
+        delete: operations["delete_run"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1987,6 +2015,55 @@ export interface components {
             value: (number | ("NaN" | "Infinity" | "-Infinity"))[];
         };
         /**
+         * Retention
+         * @description How long a project keeps its data.
+         */
+        Retention: {
+            /**
+             * Changed At
+             * @description Unix seconds; null when it was never set.
+             */
+            changed_at: number | null;
+            /** Project */
+            project: string;
+            /**
+             * Raw
+             * @description Every single point; after that curves with all their extremes.
+             */
+            raw?: number | null;
+            /**
+             * Rollups
+             * @description Curves at all; after that a run's summary and alerts.
+             */
+            rollups?: number | null;
+            /**
+             * Runs
+             * @description Runs at all.
+             */
+            runs?: number | null;
+        };
+        /**
+         * RetentionRequest
+         * @description Days after a run was heard last; absent or null: for ever. Runs that somebody still ships for lose nothing.
+         */
+        RetentionRequest: {
+            /**
+             * Raw
+             * @description Every single point; after that curves with all their extremes.
+             */
+            raw?: number | null;
+            /**
+             * Rollups
+             * @description Curves at all; after that a run's summary and alerts.
+             */
+            rollups?: number | null;
+            /**
+             * Runs
+             * @description Runs at all.
+             */
+            runs?: number | null;
+        };
+        /**
          * RuleInfo
          * @description A rule: what it sees, and what can be set of it.
          */
@@ -2027,7 +2104,11 @@ export interface components {
         RuleProblems: {
             /** Detail */
             detail: string;
-            /** Problems */
+            /**
+             * Problems
+             * @description None when the request itself makes no sense.
+             * @default []
+             */
             problems: components["schemas"]["RuleProblem"][];
         };
         /**
@@ -4992,6 +5073,200 @@ export interface operations {
             };
         };
     };
+    retention: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Retention"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    set_retention: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RetentionRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Retention"];
+                };
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing; or not for this token. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     rules: {
         parameters: {
             query?: never;
@@ -6102,6 +6377,108 @@ export interface operations {
             };
             /** @description There is no such run. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter makes no sense. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too much was asked for; Retry-After says when to try again. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The database cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example 0123456789abcdef */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The body is none of what is wanted. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A token is needed, or the one shown is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do that; or the Host or Origin is not this server's. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such run. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run is not over. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -6,6 +6,7 @@ import { lossSource, placeOf, progress, remainingSeconds } from "../lib/run";
 import { formatAge, formatDuration, formatMoment, formatRough } from "../lib/time";
 import { Bar } from "./Bar";
 import { CopyIcon } from "./CopyText";
+import { DeleteRun } from "./DeleteRun";
 import { RunActions } from "./RunActions";
 import classes from "./RunHeader.module.css";
 import { StateMark } from "./StateMark";
@@ -29,7 +30,9 @@ export function RunHeader({ run }: { run: RunDetail }) {
           {run.name || run.id}
         </h1>
         <StateMark state={run.state} />
-        <span className={classes.actions}>{live && <RunActions run={run} />}</span>
+        <span className={classes.actions}>
+          {live ? <RunActions run={run} /> : <DeleteRun id={run.id} name={run.name || run.id} />}
+        </span>
       </div>
       <div className={classes.progress}>
         <span data-testid="run-step">

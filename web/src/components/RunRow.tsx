@@ -57,6 +57,7 @@ export function RunRow({ run, now }: { run: RunSummary; now: number }) {
 }
 
 function StepCell({ run }: { run: RunSummary }) {
+  const live = run.state === "running" || run.state === "late";
   const share = progress(run);
   const left = remainingSeconds(run);
   return (
