@@ -1,8 +1,8 @@
 """How long from a NaN in a training process to the arrival of the message at a webhook.
 
-Real trainings with the real Trainer, one after the other in a process of their own, each with its own agent; a real server on SQLite; a
-receiver on a socket in this process. The moment of a NaN is taken in the model's forward pass, before anybody can have
-seen it; that of the arrival when the receiver has read the message.
+Real trainings with the real Trainer, one after the other in a process of their own, each with its own agent; a real
+server on SQLite; a receiver on a socket in this process. The moment of a NaN is taken in the model's forward pass,
+before anybody can have seen it; that of the arrival when the receiver has read the message.
 """
 
 from __future__ import annotations

@@ -28,8 +28,7 @@ from trainwatch.server.delivery.quiet import quiet_until
 from trainwatch.server.delivery.retry import delay, judge, wish
 from trainwatch.server.delivery.sender import Sender
 from trainwatch.server.models import runs
-from trainwatch.server.store import alerts, channels
-from trainwatch.server.store import deliveries as store
+from trainwatch.server.store import alerts, channels, delivery_record
 
 SCHEMA = json.loads((Path(trainwatch.__file__).parent.parent / "docs/schemas/webhook-1.json").read_text("utf-8"))
 HOUR = 3600.0
@@ -219,7 +218,7 @@ def test_what_fails_is_tried_again_under_the_same_id(telling: Telling, receiver:
     assert telling.send(12) == 1
     assert len({taken.delivery for taken in receiver.taken}) == 1
     with telling.database.read() as connection:
-        [found] = store.listed(connection)
+        [found] = delivery_record.listed(connection)
     assert [(one.status, one.error) for one in found.attempts] == [
         (503, "The receiver answered 503: busy now"),
         (500, "The receiver answered 500."),
@@ -360,7 +359,7 @@ def test_a_flood_becomes_one_message(telling: Telling, receiver: Receiver) -> No
     assert told == {row.uuid for row in rows if row.change == "fired"}
     assert {row.state for row in rows} == {"sent"}
     with telling.database.read() as connection:
-        [last, *_] = store.listed(connection, alert=rows[39].alert)
+        [last, *_] = delivery_record.listed(connection, alert=rows[39].alert)
     assert last.digest == digest["delivery"]
     assert [one.status for one in last.attempts] == [200], "what carried it is on record with it"
 
@@ -473,7 +472,7 @@ def test_what_was_delivered_long_ago_is_forgotten(telling: Telling, receiver: Re
     telling.send(61)
     telling.tell(finding(8))
     with telling.database.write() as connection:
-        store.prune(connection, telling.now + 1)
+        delivery_record.prune(connection, telling.now + 1)
     assert telling.states() == ["waiting"]
 
 

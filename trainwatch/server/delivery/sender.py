@@ -29,7 +29,7 @@ from trainwatch.server.delivery.quiet import quiet_until
 from trainwatch.server.delivery.registry import KINDS
 from trainwatch.server.delivery.retry import GIVE_UP_SECONDS, Answer, delay
 from trainwatch.server.store import channels as channel_store
-from trainwatch.server.store import deliveries
+from trainwatch.server.store import deliveries, delivery_record
 from trainwatch.server.store.deliveries import Leased
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Sender:
         now = self._clock()
         is_test = leased.change == "test"
         with self._database.write() as connection:
-            deliveries.add_attempt(
+            delivery_record.add_attempt(
                 connection, leased.id, at=at, seconds=seconds, status=answer.status, error=answer.error
             )
             if answer.verdict == "sent":
@@ -200,7 +200,7 @@ class Sender:
         language = leased.channel.language
         ids = [row.run for row in leased.alerts if row.run is not None]
         with self._database.read() as connection:
-            runs = deliveries.run_facts(connection, ids)
+            runs = delivery_record.run_facts(connection, ids)
         return Message(
             id=leased.uuid,
             kind=leased.change if leased.change in ("digest", "test") else "alert",
@@ -246,4 +246,4 @@ def run(services: Services) -> None:
 def prune(services: Services) -> None:
     """Forgets what was delivered long ago; the periodic job."""
     with services.database.write() as connection:
-        deliveries.prune(connection, services.clock() - KEEP_SECONDS)
+        delivery_record.prune(connection, services.clock() - KEEP_SECONDS)

@@ -12,7 +12,7 @@ from trainwatch.server.delivery.registry import KINDS
 from trainwatch.server.schemas import delivery as schemas
 from trainwatch.server.services import NO_SUCH_RUN, Services, ServicesDep, known_run
 from trainwatch.server.store import channels as store
-from trainwatch.server.store import deliveries
+from trainwatch.server.store import delivery_record
 from trainwatch.server.store.outbox import JOB
 from trainwatch.settings import is_name
 
@@ -101,7 +101,7 @@ def alert_deliveries(services: ServicesDep, run: str, alert: Id, limit: Limit = 
     """Returns where an alert was told, the newest first."""
     with services.database.read() as connection:
         known_run(connection, run)
-        found = deliveries.listed(connection, run=run, alert=alert, limit=limit)
+        found = delivery_record.listed(connection, run=run, alert=alert, limit=limit)
     return schemas.DeliveryList(deliveries=[_delivery(one) for one in found])
 
 
@@ -197,7 +197,7 @@ def _test(services: Services, project: str, channel: int) -> schemas.ChannelTest
 def _deliveries(services: Services, project: str, channel: int, limit: int) -> schemas.DeliveryList:
     with services.database.read() as connection:
         _known(store.get(connection, project, channel), channel)
-        found = deliveries.listed(connection, channel=channel, limit=limit)
+        found = delivery_record.listed(connection, channel=channel, limit=limit)
     return schemas.DeliveryList(deliveries=[_delivery(one) for one in found])
 
 
@@ -266,7 +266,7 @@ def _channel(row: Row[Any], waiting: int) -> schemas.Channel:
     )
 
 
-def _delivery(found: deliveries.Recorded) -> schemas.Delivery:
+def _delivery(found: delivery_record.Recorded) -> schemas.Delivery:
     row = found.delivery
     return schemas.Delivery(
         id=row.uuid,
