@@ -2,13 +2,14 @@
 
 It is told by the request's method and address:
 
-===================================================  ======================================
+===================================================  ================================================
 ``/api/ingest``                                      ingest
 ``/api/admin/…``                                     admin of all projects
 ``/api/projects/{project}/tokens``, ``/channels`` …  admin of the project
+DELETE ``/api/runs/{run}``                           admin of the project: there is no way back
 GET                                                  read
 everything else                                      write
-===================================================  ======================================
+===================================================  ================================================
 
 Somebody of one project sees no other. The project is in the path or the query (`project`), or that of a run named there
 (`run`, `other`); a foreign one is not there for them: 404. A route that names neither is closed to them, unless it is
@@ -122,6 +123,8 @@ def needed(request: Request) -> Scope | None:
     if parts[:2] == ["api", "admin"]:
         return "admin"
     if parts[:2] == ["api", "projects"] and len(parts) > 3 and parts[3] in ADMINISTERED:
+        return "admin"
+    if parts[:2] == ["api", "runs"] and len(parts) == 3 and request.method == "DELETE":
         return "admin"
     return "read" if request.method in ("GET", "HEAD") else "write"
 
