@@ -147,6 +147,14 @@ def test_nginx_takes_its_file(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.skipif(shutil.which("caddy") is None, reason="there is no Caddy here")
+def test_caddy_takes_its_file(tmp_path: Path) -> None:
+    command = ["caddy", "validate", "--adapter", "caddyfile", "--config", str(ROOT / "deploy" / "Caddyfile")]
+    kept = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SITE": "trainwatch.example.com"}
+    done = subprocess.run(command, env=kept, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="module")
 def exposed(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The names of all samples that a server can have."""

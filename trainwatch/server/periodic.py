@@ -170,8 +170,10 @@ class Runner:
                 fresh = [name for name, lease in hold.leases.items() if self._held(name) != lease]
                 # From the question on, which was before the database counted.
                 self._leases, self._held_until = hold.leases, hold.asked_at + seconds * (1 - 1 / _LOOKS / 2)
+                # On SQLite there is no other, and it goes without saying.
+                level = logging.DEBUG if services.database.kind == "sqlite" else logging.INFO
                 for name in fresh:
-                    logger.info("this server does the job %r now", name)
+                    logger.log(level, "this server does the job %r now", name)
                     self._bells[name].set()
             for name in names:
                 self._status[name].held = self._held(name) is not None
