@@ -1,7 +1,7 @@
 """How fast a server stores what agents ship: points a second through HTTP into SQLite and into Postgres.
 
-A server process with a fresh database takes the shipments of 1, 8 and 64 agents, each with a run and a connection of its
-own. First they catch up: large shipments, each sent as soon as the one before is acknowledged. Then they are live:
+A server process with a fresh database takes the shipments of 1, 8 and 64 agents, each with a run and a connection of
+its own. First they catch up: large shipments, each sent as soon as the one before is acknowledged. Then they are live:
 small shipments at a fixed pace, whose acknowledgement is timed from when they were due. In turns with the one agent's
 shipments the same number of rows goes into a plain table of the same kind of database on the same disk, over one
 connection, one transaction for each shipment.

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from benchmarks.support import places
 from benchmarks.support.inside import Meter
 from benchmarks.support.probe import TRACKERS
 from benchmarks.support.report import Report, options, quantile, say, table
+from benchmarks.support.revision import installed
 from benchmarks.support.switch import Round, alternate
 from benchmarks.support.training import Clock, be_quiet, make_trainer
 from tests.e2e.world import ROOT, World
@@ -47,11 +48,16 @@ class Size:
     inside: int
     processes: int
     imports: int
+    revisions: int
     rest_seconds: float
 
 
-FULL: Final = Size(alternations=60, rounds=6, steps=120, inside=6, processes=7, imports=20, rest_seconds=15.0)
-QUICK: Final = Size(alternations=12, rounds=2, steps=60, inside=2, processes=2, imports=6, rest_seconds=3.0)
+FULL: Final = Size(
+    alternations=60, rounds=6, steps=120, inside=6, processes=7, imports=20, revisions=10, rest_seconds=15.0
+)
+QUICK: Final = Size(
+    alternations=12, rounds=2, steps=60, inside=2, processes=2, imports=6, revisions=3, rest_seconds=3.0
+)
 
 
 def train(steps: int, *, watched: bool, meter: Meter | None = None) -> Clock:
@@ -189,23 +195,15 @@ def measure_memory(report: Report, size: Size) -> None:
 def measure_imports(report: Report, size: Size) -> None:
     """What importing costs, in fresh processes that take turns with bare interpreters."""
     say("imports in fresh processes")
-    bare, ours = [], []
-    for _ in range(size.imports):
-        bare.append(_run_code("pass"))
-        ours.append(_run_code("import trainwatch"))
+    bare, ours, callback = [], [], []
+    with installed() as folder:
+        for _ in range(size.imports):
+            bare.append(_run_code("pass", folder))
+            ours.append(_run_code("import trainwatch", folder))
+        for _ in range(max(size.imports // 4, 2)):
+            callback.append(_import_callback(folder))
     added = [(one - other) * 1000 for one, other in zip(ours, bare, strict=True)]
     report.many("import trainwatch", added, "ms", target=60, note="above a bare interpreter")
-    _run_code("import sys, trainwatch; assert 'torch' not in sys.modules and 'transformers' not in sys.modules")
-    callback = [
-        float(
-            _output_of(
-                "from transformers import Trainer, TrainerCallback, TrainingArguments\nimport time\n"
-                "began = time.perf_counter()\nfrom trainwatch import TrainWatchCallback\n"
-                "print((time.perf_counter() - began) * 1000)"
-            )
-        )
-        for _ in range(max(size.imports // 4, 2))
-    ]
     report.many("import of the callback", callback, "ms", note="in a script that has imported transformers")
 
 
@@ -236,6 +234,28 @@ def compare_trackers(report: Report) -> None:
         report.one(f"on_log, TrainWatch beside {name}", found["trainwatch"], "µs")
 
 
+def compare_revisions(report: Report, size: Size, revision: str) -> None:
+    """What another revision costs, and this one: in processes that take turns, since machines are not always quiet."""
+    say(f"beside {revision}, in turns")
+    found: dict[str, dict[str, list[float]]] = {}
+    with installed() as here, installed(revision) as there, variables(TRAINWATCH_AGENT="0"):
+        sides = {"here": here, "there": there}
+        for number in range(size.revisions):
+            for side in sorted(sides, reverse=number % 2 == 1):
+                inside = probe("inside", "--steps", "200", folder=sides[side])
+                without = [whole - norms for whole, norms in zip(inside["whole"], inside["norms"], strict=True)]
+                costs = found.setdefault(side, {})
+                costs.setdefault("step, with gradient norms", []).append(statistics.median(inside["whole"]))
+                costs.setdefault("step, without gradient norms", []).append(statistics.median(without))
+                costs.setdefault("import of the callback", []).append(_import_callback(sides[side]))
+    for cost, ours in found["here"].items():
+        theirs = found["there"][cost]
+        unit = "ms" if cost.startswith("import") else "µs"
+        report.many(f"{cost}, {revision}", theirs, unit)
+        report.many(f"{cost}, here", ours, unit)
+        report.many(f"{cost}, ratio", [one / other for one, other in zip(ours, theirs, strict=True)])
+
+
 def profile(size: Size) -> None:
     """Prints where the microseconds of a step go, function by function."""
     meter = Meter([*places.entrances(), *places.parts()])
@@ -262,34 +282,45 @@ def profile(size: Size) -> None:
 # -- processes ---------------------------------------------------------------------------------------------------------
 
 
-def probe(*arguments: str) -> Any:
+def probe(*arguments: str, folder: Path = ROOT) -> Any:
     """Runs a probe in a process of its own.
+
+    Args:
+        arguments: Which, and its options.
+        folder: Where its packages lie.
 
     Raises:
         RuntimeError: It failed.
     """
     command = [sys.executable, "-m", "benchmarks.support.probe", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(arguments)} failed: {done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _run_code(code: str) -> float:
+def _run_code(code: str, folder: Path) -> float:
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=folder, timeout=60)
     return time.perf_counter() - began
 
 
-def _output_of(code: str) -> str:
-    command: Sequence[str] = [sys.executable, "-c", code]
-    return subprocess.run(command, check=True, cwd=ROOT, timeout=120, capture_output=True, text=True).stdout
+def _import_callback(folder: Path) -> float:
+    """Returns the milliseconds that the import takes in a script that has imported transformers."""
+    code = (
+        "from transformers import Trainer, TrainerCallback, TrainingArguments\nimport time\n"
+        "began = time.perf_counter()\nfrom trainwatch import TrainWatchCallback\n"
+        "print((time.perf_counter() - began) * 1000)"
+    )
+    command = [sys.executable, "-c", code]
+    return float(subprocess.run(command, check=True, cwd=folder, timeout=120, capture_output=True, text=True).stdout)
 
 
 def main() -> None:
     """Measures everything."""
     parser = options(__doc__)
     parser.add_argument("--profile", action="store_true", help="only print where the time goes, function by function")
+    parser.add_argument("--against", metavar="REVISION", help="only compare with another revision, say HEAD~1")
     chosen = parser.parse_args()
     size = QUICK if chosen.quick else FULL
     report = Report("overhead", chosen.quick)
@@ -300,6 +331,11 @@ def main() -> None:
         for name in ("TRAINWATCH_RUN_ID", "TRAINWATCH_AGENT", "TRAINWATCH_TOKEN", "TRAINWATCH_DISABLED"):
             os.environ.pop(name, None)
         try:
+            if chosen.against:
+                with variables(**wanted):
+                    compare_revisions(report, size, chosen.against)
+                report.finish()
+                return
             world.start_server()
             with variables(**wanted, PYTHONPATH=str(ROOT)):
                 train(2 * _WARM_UP, watched=True)

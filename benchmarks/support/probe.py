@@ -91,6 +91,20 @@ def rest(*, seconds: float, steps: int) -> dict[str, Any]:
     return found
 
 
+def inside(*, steps: int) -> dict[str, Any]:
+    """Trains with clocks around our functions; microseconds of each step behind the first few."""
+    from benchmarks.support import places
+    from benchmarks.support.inside import Meter
+    from benchmarks.support.training import Clock, be_quiet, make_trainer
+    from trainwatch import TrainWatchCallback
+
+    be_quiet()
+    meter = Meter([*places.entrances(), places.MEASURE])
+    with tempfile.TemporaryDirectory() as folder, meter.attached():
+        make_trainer(Path(folder), steps, [Clock(meter.next_step), TrainWatchCallback()]).train()
+    return {"whole": meter.outermost()[_WARM_UP:], "norms": meter.inclusive("GradientSignal.measure")[_WARM_UP:]}
+
+
 def tracker(name: str, *, steps: int) -> dict[str, Any]:
     """Trains with TrainWatch and another tracker side by side, and compares what their ``on_log`` takes."""
     from benchmarks.support.inside import Meter
@@ -118,13 +132,15 @@ def _cpu_seconds(process: Any) -> float:
 def main() -> None:
     """Runs one probe."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("probe", choices=("memory", "rest", "tracker"))
+    parser.add_argument("probe", choices=("inside", "memory", "rest", "tracker"))
     parser.add_argument("--with", action="store_true", dest="with_callback")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--name", choices=sorted(TRACKERS), default="tensorboard")
     chosen = parser.parse_args()
-    if chosen.probe == "memory":
+    if chosen.probe == "inside":
+        found = inside(steps=chosen.steps)
+    elif chosen.probe == "memory":
         found = memory(with_callback=chosen.with_callback, steps=chosen.steps)
     elif chosen.probe == "rest":
         found = rest(seconds=chosen.seconds, steps=chosen.steps)

@@ -129,10 +129,13 @@ class PostgresStore(Store):
 
     def fill(self, rows: list[Row]) -> float:
         began = time.perf_counter()
-        with self._connection.transaction(), self._connection.cursor() as cursor:
-            with cursor.copy("COPY points FROM STDIN") as copy:
-                for row in rows:
-                    copy.write_row(row)
+        with (
+            self._connection.transaction(),
+            self._connection.cursor() as cursor,
+            cursor.copy("COPY points FROM STDIN") as copy,
+        ):
+            for row in rows:
+                copy.write_row(row)
         return time.perf_counter() - began
 
     def size(self) -> int:

@@ -16,13 +16,13 @@ from trainwatch.server.store.codec import Columns, join, unpack, unpack_chosen
 
 RAW_MOST: Final = 50_000
 """A range of more points is read from rollups where there are any."""
-KEPT_MOST: Final = 150_000
+KEPT_MOST: Final = 60_000
 """The finest rollups are read of which a range has about so many points at most."""
 BUCKET: Final = 64
 """Points of a bucket of the finest rollups."""
-FACTOR: Final = 8
+FACTOR: Final = 4
 """How many buckets make one of the next level."""
-LEVELS: Final = 3
+LEVELS: Final = 4
 PER_BUCKET: Final = 4
 _LARGEST: Final = float(2**62)
 
