@@ -27,7 +27,9 @@ def clock(text: str) -> time:
         ValueError: It is none.
     """
     hours, colon, minutes = text.partition(":")
-    if not (colon and hours.isdigit() and minutes.isdigit() and len(hours) <= 2 and len(minutes) == 2):
+    if not (
+        colon and text.isascii() and hours.isdigit() and minutes.isdigit() and len(hours) <= 2 and len(minutes) == 2
+    ):
         raise ValueError(f"{text[:20]!r} is no time of day; write it like 22:30.")
     try:
         return time(int(hours), int(minutes))

@@ -88,8 +88,11 @@ def claim(
     Returns:
         What to send; None when there is nothing now, or another server looks at this channel just now.
     """
+    # Not the key: whoever adds a delivery to the channel just now shares that, and neither is to wait for the other.
     owner = connection.execute(
-        select(channels).where(channels.c.id == channel, channels.c.enabled).with_for_update(skip_locked=True)
+        select(channels)
+        .where(channels.c.id == channel, channels.c.enabled)
+        .with_for_update(skip_locked=True, key_share=True)
     ).one_or_none()
     if owner is None:
         return None
