@@ -12,6 +12,7 @@ from fastapi import Depends, HTTPException, Request
 from sqlalchemy import Connection
 
 from trainwatch.server.access import Keyring, Limits
+from trainwatch.server.access.limits import Newest
 from trainwatch.server.access.oidc import Sso
 from trainwatch.server.clock import DatabaseClock
 from trainwatch.server.db import Database
@@ -44,6 +45,8 @@ class Services:
     clock: Callable[[], float] = time.time
     jobs: Runner = field(default_factory=Runner)
     telemetry: Telemetry = field(default_factory=Telemetry)
+    # Run to its project, and until when that is known.
+    projects: Newest[tuple[str, float]] = field(default_factory=lambda: Newest(10_000))
 
     def wake(self, name: str) -> None:
         """Runs a periodic job at once on this server; from any thread, after the commit that made it necessary."""

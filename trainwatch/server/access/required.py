@@ -26,7 +26,7 @@ from anyio import to_thread
 from fastapi import Depends, HTTPException, Request, Security
 from fastapi.security import APIKeyCookie, HTTPBearer
 
-from trainwatch.server.access.keyring import NotAdmitted, TooManyGuesses
+from trainwatch.server.access.keyring import KNOWN_SECONDS, NotAdmitted, TooManyGuesses
 from trainwatch.server.access.limits import seconds
 from trainwatch.server.access.principal import OPEN, Principal, Scope
 from trainwatch.server.store import access as store
@@ -141,18 +141,30 @@ async def _stay_inside(request: Request, services: Services, principal: Principa
             raise HTTPException(404, f"There is no project {project[:100]!r}.")
     named = [*_named(params, "run"), *_named(params, "other"), *query.getlist("run"), *query.getlist("other")]
     if named:
-        found = await to_thread.run_sync(_projects, services, named)
         for run in named:
-            if not principal.sees(found.get(run, "")) or run not in found:
+            owner = await _project_of(services, run)
+            if owner is None or not principal.sees(owner):
                 raise HTTPException(404, f"There is no run {run[:100]!r}.")
     inside = bool(_named(params, "project") or _named(params, "run"))
     if not inside and scope != "ingest" and not getattr(request.scope.get("endpoint"), _CLIPPED, False):
         raise HTTPException(403, "This is about all projects, and what you showed is of one.")
 
 
-def _projects(services: Services, runs: list[str]) -> dict[str, str]:
+async def _project_of(services: Services, run: str) -> str | None:
+    """Returns a run's project; known for some seconds, since many ask for what they follow again and again."""
+    now = time.monotonic()
+    known = services.projects.get(run)
+    if known is not None and now < known[1]:
+        return known[0]
+    found = await to_thread.run_sync(_find_project, services, run)
+    if found is not None:
+        services.projects.put(run, (found, now + KNOWN_SECONDS))
+    return found
+
+
+def _find_project(services: Services, run: str) -> str | None:
     with services.database.read() as connection:
-        return store.projects_of(connection, runs)
+        return store.projects_of(connection, [run]).get(run)
 
 
 def _named(params: dict[str, Any], name: str) -> list[str]:
