@@ -33,7 +33,12 @@ def install(app: FastAPI) -> None:
 
     async def refuse(request: Request, error: Exception) -> Response:
         told = getattr(error, "headers", None) or {}
-        allowed = methods_of(request.scope["path"]) or told.get("Allow", "")
+        path = request.scope["path"]
+        allowed = methods_of(path)
+        if not allowed and path.startswith("/api/"):
+            # The web UI's route takes every address, but reads only: what is not there is not there, by any method.
+            return JSONResponse({"detail": f"There is no {path[:200]}."}, status_code=404)
+        allowed = allowed or told.get("Allow", "")
         return JSONResponse({"detail": "Method Not Allowed"}, status_code=405, headers={"Allow": allowed})
 
     setattr(app.state, _KEY, methods_of)

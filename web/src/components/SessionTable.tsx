@@ -44,7 +44,7 @@ export function SessionTable({ sessions }: { sessions: SessionInfo[] }) {
             {session.last_used_at === null ? "never" : formatAge(session.last_used_at, now)}
           </td>
           <td className={classes.nowrap}>{formatMoment(session.expires_at, now)}</td>
-          <td className={classes.right}>
+          <td className="numeric">
             {!session.own && (
               <Button
                 size="compact-xs"

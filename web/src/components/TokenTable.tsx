@@ -49,7 +49,7 @@ export function TokenTable({ tokens, own }: { tokens: TokenInfo[]; own: string |
                 {state === "expired" && "expired "}
                 {formatEnd(token, now)}
               </td>
-              <td className={classes.right}>
+              <td className="numeric">
                 {state === "valid" && (
                   <Button
                     size="compact-xs"
