@@ -40,8 +40,8 @@ def names(text: str) -> frozenset[str]:
 LANGUAGE: Final = names("events shipment metrics journal settings configfile")
 BASE: Final = names("msgspec psutil pynvml numpy")
 SERVING: Final = names(
-    "alembic anyio fastapi httpcore2 plotly prometheus_client psycopg pydantic pydantic_core pydantic_settings sqlalchemy "
-    "sse_starlette starlette structlog uvicorn zstandard"
+    "alembic anyio fastapi httpcore2 plotly prometheus_client psycopg pydantic pydantic_core pydantic_settings "
+    "sqlalchemy sse_starlette starlette structlog uvicorn zstandard"
 )
 LAYERS: Final = {
     "__init__": Layer(frozenset(), frozenset(), lazily=names("trainwatch")),
@@ -73,7 +73,9 @@ LAYERS: Final = {
     "client": Layer(names("settings"), names("httpx2 msgspec numpy"), lazily=names("plotly")),
     "migrations": Layer(names("server"), names("alembic sqlalchemy")),
     "cli": Layer(
-        LANGUAGE | names("agent server demo local importing rules"), names("msgspec"), lazily=names("pydantic")
+        LANGUAGE | names("agent server demo local importing rules"),
+        names("msgspec"),
+        lazily=names("pydantic sqlalchemy"),
     ),
     "demo": Layer(
         LANGUAGE | names("training local"), names("psutil torch transformers"), lazily=names("tokenizers safetensors")

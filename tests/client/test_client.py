@@ -141,6 +141,15 @@ def test_commands(client: Client) -> None:
     assert caught.value.request_id
 
 
+def test_a_run_is_deleted(server: Server, client: Client) -> None:
+    with httpx2.Client(base_url=server.url) as http:
+        send(http, batch([started(), step(1), ended(1)], run="short", project="third"))
+    client.run("short").delete()
+    with pytest.raises(NotFound):
+        client.run("short")
+    assert len(client.runs(project="third")) == 0
+
+
 def test_what_is_not_there_and_who_may_not(client: Client, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no run 'none'"):
         client.run("none")

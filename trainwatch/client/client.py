@@ -20,7 +20,7 @@ class Client:
 
     Args:
         url: The server's address; by default that of ``TRAINWATCH_SERVER``, else ``http://127.0.0.1:8420``.
-        token: A token that may read (for halting and deleting: write); by default that of ``TRAINWATCH_TOKEN``.
+        token: A token that may read (to halt: write; to delete: admin); by default that of ``TRAINWATCH_TOKEN``.
         timeout: Seconds to wait for an answer.
 
     Raises:
