@@ -124,7 +124,7 @@ class _Agent:
         self._run = f"{plan.name}-{number}"
         self._headers = _HEADERS | ({"authorization": f"Bearer {plan.token}"} if plan.token else {})
         address = urlsplit(plan.url)
-        self._connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+        self._connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=300)
         self._bodies: list[tuple[int, bytes]] = []
         self.took: list[float] = []
         self.problems: list[str] = []

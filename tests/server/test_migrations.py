@@ -10,11 +10,11 @@ from sqlalchemy import inspect, text
 
 from tests.server.shipping import batch, shipment, started, step
 from tests.server.telling import Telling, finding
-from trainwatch.server import migrate, models
+from trainwatch.server import migrate, models, rolling, upkeep
 from trainwatch.server.db import Database, metadata
 from trainwatch.server.ingest import Ingest
 from trainwatch.server.settings import Refused
-from trainwatch.server.store import channels, records, runs
+from trainwatch.server.store import channels, points, records, removal, runs
 
 
 def test_the_migrated_schema_is_the_one_the_code_expects(database: Database) -> None:
@@ -92,6 +92,35 @@ def test_channels_go_and_alerts_stay_on_the_way_down_and_up(empty_database: Data
     assert told.states() == ["waiting"]
 
 
+def test_points_survive_the_way_down_and_up_without_rollups(empty_database: Database) -> None:
+    database = empty_database
+    migrate.upgrade(database)
+    ingest = Ingest(database, lambda _run, _version: None, lambda: 0.0)
+    ingest.accept(shipment(batch([started(), *(step(n, 1 / n) for n in range(1, 20_001))])))
+    ingest.accept(shipment(batch([step(n, 1 / n) for n in range(20_001, 20_100)], first=20_001)))
+    rolling.catch_up(database)
+    with database.write() as connection:
+        removal.keep(connection, "default", removal.Kept(raw=1), 0.0)
+        removal.delete_run(connection, "never", 0.0)
+        assert connection.execute(text("SELECT count(*) FROM rollups")).scalar() == 1
+        packed = connection.execute(text("SELECT count(*) FROM chunks")).scalar()
+        views = [connection.execute(text(f"SELECT * FROM {view}")).all() for view in _VIEWS]
+        assert [len(rows) for rows in views] == [1, 1, 99, packed]
+        assert views[0][0].points == 20_099
+    migrate.downgrade(database, "0005")
+    with database.read() as connection:
+        assert connection.execute(text("SELECT count(*) FROM chunks")).scalar() == packed
+        assert connection.execute(text("SELECT points, fresh FROM series")).one() == (20_099, 99)
+    migrate.upgrade(database)
+    assert rolling.catch_up(database) == 1
+    assert upkeep.check(database, deep=True)[0] == []
+    with database.read() as connection:
+        assert removal.kept_of(connection, "default") == (removal.Kept(), None)
+        [one] = points.listed(connection, "0123456789abcdef")
+        assert points.read(connection, one.id).step.tolist() == list(range(1, 20_100))
+
+
+_VIEWS = ("run_overview", "last_values", "fresh_points", "chunk_summary")
 _OF_THE_FIRST_SCHEMA = [
     "INSERT INTO runs (id, project, name, state, node, started_at, last_event_at, heard_at, superseded_until, step,"
     " max_steps, world_size, described_by, policy, loss_source, output_dir, arguments, environment, model, ending,"
