@@ -20,7 +20,7 @@ from sqlalchemy import insert
 from benchmarks.support.report import Report, options, quantile, say
 from benchmarks.support.stores import store
 from trainwatch import events
-from trainwatch.charts import chart_for
+from trainwatch.charts import Chart, chart_for
 from trainwatch.server import drawing, migrate, rolling, upkeep
 from trainwatch.server.db import Database
 from trainwatch.server.ingest import Ingest
@@ -103,7 +103,7 @@ def _charts(report: Report, name: str, database: Database, times: int) -> None:
         report.one(f"{name}: rolling up {count:,} points", time.perf_counter() - began, "s")
         chart = chart_for("metric:train/loss")
 
-        def draw(low: float | None = None, high: float | None = None, run: str = run, chart: object = chart) -> str:
+        def draw(low: float | None = None, high: float | None = None, run: str = run, chart: Chart = chart) -> str:
             with database.read() as connection:
                 return drawing.draw(
                     connection,
@@ -113,7 +113,7 @@ def _charts(report: Report, name: str, database: Database, times: int) -> None:
                     low=low,
                     high=high,
                     width=_WIDTH,
-                    theme="light",  # type: ignore[arg-type]
+                    theme="light",
                 )
 
         def zoomed(count: int = count) -> str:

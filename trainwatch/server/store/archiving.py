@@ -71,8 +71,8 @@ def curves_of(connection: Connection, run: str) -> Iterator[Curve]:
     """Yields the series of a run with all points that are kept, in order."""
     columns = (series.c.id, series.c.metric, series.c.rank, series.c.device)
     query = select(*columns).where(series.c.run == run).order_by(*columns[1:])
-    for number, *name in connection.execute(query).all():
-        yield Curve(*name, points=read(connection, number))
+    for number, metric, rank, device in connection.execute(query).all():
+        yield Curve(metric, rank, device, read(connection, number))
 
 
 def exists(connection: Connection, run: str) -> bool:
