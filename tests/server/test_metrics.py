@@ -123,6 +123,18 @@ def test_who_may_read_them(public: tuple[bool, httpx2.Client]) -> None:
     assert client.get("/metrics", headers={"authorization": "Bearer a long token"}).status_code == 200
 
 
+def test_a_token_of_one_project_does_not_see_the_servers_figures(tmp_path: Path) -> None:
+    chosen = Settings(home=tmp_path, port=0, token=SecretStr("a long token"))
+    with running(chosen) as server, httpx2.Client(base_url=server.url) as client:
+        admin = {"authorization": "Bearer a long token"}
+        for project, status in (("vision", 403), ("", 200)):
+            wanted = {"name": "prometheus", "project": project, "scopes": ["read"], "days": 1}
+            made = client.post("/api/admin/tokens", json=wanted, headers=admin)
+            assert made.status_code == 201, made.text
+            shown = {"authorization": f"Bearer {made.json()['token']}"}
+            assert client.get("/metrics", headers=shown).status_code == status, project
+
+
 def test_openmetrics_for_those_who_ask(client: httpx2.Client) -> None:
     answer = client.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
