@@ -2,8 +2,8 @@
 
 A rollup stands for a stretch of a series' points and holds some of them as they are: of each bucket of 64 (256, 1024,
 4096) the first, the last, the lowest and the highest, and every non-finite one. A chart that is drawn from those has
-every extreme and every NaN at its exact place. Where more than :data:`NONFINITE_MOST` points of a stretch are not finite, the
-first of each kind in a bucket is held, and the others are counted.
+every extreme and every NaN at its exact place. Where more than :data:`NONFINITE_MOST` points of a stretch are not
+finite, the first of each kind in a bucket is held, and the others are counted.
 """
 
 from __future__ import annotations
