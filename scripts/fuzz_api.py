@@ -81,7 +81,18 @@ def fuzz(*, seed: int, examples: int, phases: Sequence[str] = PHASES, quiet: boo
             *("--header", f"Authorization: Bearer {TOKEN}", "--seed", str(seed), "--max-examples", str(examples)),
             *("--phases", ",".join(phases)),
             *("--checks", "all", "--exclude-checks", ",".join(EXCLUDED), "--continue-on-failure"),
-            *("--suppress-health-check", "all", "--warnings", "off", "--request-timeout", "60", "--workers", "1"),
+            *(
+                "--suppress-health-check",
+                "all",
+                "--warnings",
+                "off",
+                "--request-timeout",
+                "60",
+                "--max-response-time",
+                "60",
+                "--workers",
+                "1",
+            ),
         ]
         environment = {**os.environ, "SCHEMATHESIS_HOOKS": "scripts.fuzz_hooks", "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
