@@ -50,7 +50,7 @@ class AgentProcess:
         """
         if not self._wanted:
             return
-        if self._process is not None and now - self._checked < _CHECK_SECONDS:
+        if self._process is not None and 0 <= now - self._checked < _CHECK_SECONDS:
             return
         self._checked = now
         if self._process is None or self._process.poll() is not None:

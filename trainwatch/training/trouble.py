@@ -26,6 +26,11 @@ class TroubleReport:
         self._recorder = recorder
         self._reported = 0.0
 
+    @property
+    def unreported(self) -> bool:
+        """Something is new since the last report."""
+        return self._safety.unreported or self._recorder.unreported
+
     def report(self, moment: float, *, at_once: bool = False) -> None:
         """Records what is new.
 
@@ -33,8 +38,7 @@ class TroubleReport:
             moment: Now, in Unix seconds.
             at_once: Also when the last report was a moment ago.
         """
-        unreported = self._safety.unreported or self._recorder.unreported
-        if not unreported or (moment - self._reported < _SECONDS and not at_once):
+        if not self.unreported or (moment - self._reported < _SECONDS and not at_once):
             return
         self._reported = moment
         self._safety.unreported = self._recorder.unreported = False

@@ -24,7 +24,6 @@ from trainwatch.training.hooks import ModelHook
 from trainwatch.training.identity import Identity
 from trainwatch.training.inspection import Inspection
 from trainwatch.training.introduction import introduce
-from trainwatch.training.launch import AgentProcess
 from trainwatch.training.recorder import Recorder, now
 from trainwatch.training.redaction import redact, redact_trace
 from trainwatch.training.resume import remember
@@ -37,7 +36,7 @@ from trainwatch.training.signals.samples import SampleTrail
 from trainwatch.training.step import StepObserver
 from trainwatch.training.stepping import Stepping
 from trainwatch.training.tap import Tap
-from trainwatch.training.trouble import TroubleReport
+from trainwatch.training.upkeep import Upkeep
 
 logger = logging.getLogger("trainwatch")
 
@@ -90,8 +89,7 @@ class Watcher:
     def _begin(self, model: Any, optimizer: Any, facts: Facts, identity: Identity) -> None:
         self._identity = identity
         self._recorder = Recorder(self._settings, identity)
-        self._trouble = TroubleReport(self.safety, self._recorder)
-        self._agent = AgentProcess(self._settings, identity, self._recorder.journals)
+        self._upkeep = Upkeep(self._settings, identity, self._recorder, self.safety)
         self._agreement = Agreement(model, RECORD_INTERVAL if self._guard.policy == "record" else 1)
         self._memory = Memory(model, self.safety)
         self._put_on.append(self._memory.close)
@@ -164,8 +162,7 @@ class Watcher:
         )
         failures.watch(self)
         self.running = True
-        with self.safety.guard("agent start"):
-            self._agent.ensure(now())
+        self._upkeep.look(now())
 
     @harmless
     def settle(self, together: bool) -> None:
@@ -218,7 +215,7 @@ class Watcher:
             return NOTHING
         self._step = step
         self._stepping.end(step, epoch)
-        self._look_after_agent()
+        self._upkeep.look(now())
         inspection = self._inspection
         if inspection.halt is not None:
             self._save_reason = "halt"
@@ -230,12 +227,6 @@ class Watcher:
             self._save_reason = "command"
             return Wish(save=True)
         return NOTHING
-
-    @harmless
-    def _look_after_agent(self) -> None:
-        moment = now()
-        self._agent.ensure(moment)
-        self._trouble.report(moment)
 
     # -- beside the steps ----------------------------------------------------------------------------------------
 
@@ -381,7 +372,7 @@ class Watcher:
     def _end(self, event: events.RunEnded) -> None:
         self.running = False
         failures.unwatch(self)
-        self._trouble.report(event.time, at_once=True)
+        self._upkeep.end(event.time)
         self._recorder.record(event)
         self._recorder.close()
         self._let_go()
