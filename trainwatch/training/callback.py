@@ -30,6 +30,7 @@ from trainwatch.training.watcher import Watcher
 logger = logging.getLogger("trainwatch")
 
 _OURS_IS_BETTER = frozenset({"grad_norm", "learning_rate", "epoch", "step"})
+_NUMBERS = (int, float)
 
 
 class TrainWatchCallback(TrainerCallback):
@@ -220,9 +221,9 @@ class TrainWatchCallback(TrainerCallback):
     ) -> None:
         """Records what the Trainer logs."""
         if self._watcher is not None and logs:
-            values = _values({key: value for key, value in logs.items() if not key.startswith("eval_")}, "train/")
+            values = _values(logs, "train/", without="eval_")
             norm = logs.get("grad_norm")
-            if not self._watcher.measures_gradients and isinstance(norm, int | float):
+            if isinstance(norm, _NUMBERS) and not self._watcher.measures_gradients:
                 values["train/grad_norm"] = float(norm)
             self._watcher.logged(state.global_step, values)
 
@@ -298,7 +299,19 @@ def _synchronisation() -> Callable[[], bool]:
     return lambda: bool(state.sync_gradients)
 
 
-def _values(logs: dict[str, Any], prefix: str) -> Values:
-    """Puts the Trainer's values under the catalogue's names, without those that TrainWatch measures itself."""
-    known = {key: float(value) for key, value in logs.items() if isinstance(value, int | float)}
-    return logged_values({key: value for key, value in known.items() if key not in _OURS_IS_BETTER}, prefix)
+def _values(logs: dict[str, Any], prefix: str, without: str | None = None) -> Values:
+    """Puts the Trainer's values under the catalogue's names.
+
+    Args:
+        logs: What the Trainer logs; of it the numbers count, but for those that TrainWatch measures itself.
+        prefix: See :func:`~trainwatch.metrics.logged_values`.
+        without: Keys that begin like this are left out.
+    """
+    known = {
+        key: float(value)
+        for key, value in logs.items()
+        if isinstance(value, _NUMBERS)
+        and key not in _OURS_IS_BETTER
+        and not (without is not None and key.startswith(without))
+    }
+    return logged_values(known, prefix)

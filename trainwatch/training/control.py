@@ -14,7 +14,7 @@ from trainwatch.training.identity import Identity
 logger = logging.getLogger("trainwatch")
 
 _FILE: Final = "control"
-_LOOK_SECONDS: Final = 0.05
+_LOOK_SECONDS: Final = 0.1
 
 
 class Control:
@@ -52,7 +52,7 @@ class Control:
     def next(self, now: float) -> int:
         """Returns the number of a command that is to be obeyed, 0 when there is none; a halt goes before others.
 
-        It looks a few times a second at most.
+        It looks ten times a second at most: a look takes as long as ten lines of ours.
 
         Args:
             now: The time in seconds.

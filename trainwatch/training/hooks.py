@@ -118,10 +118,13 @@ class ModelHook:
 
     @harmless
     def _begin_from_node(self, place: int, gradients: tuple[Any, ...]) -> None:
-        self._begin_from_loss(gradients[place])
+        self._announce_end(gradients[place])
 
     @harmless
     def _begin_from_loss(self, gradient: Any) -> None:
+        self._announce_end(gradient)
+
+    def _announce_end(self, gradient: Any) -> None:
         if not self._queued:
             self._queued = True
             _queue_callback(self._end_backward)

@@ -24,12 +24,14 @@ class Retention:
         self._trail = trail
         # Whoever no longer clears this, an abandoned training above all, must not keep ever more.
         self._most = 4 * max(accumulation, 1)
-        self.clear()
+        self._kept: dict[int, tuple[Mapping[str, Any], tuple[Any, ...], Mapping[str, Any] | None, int]] = {}
+        self._losses: dict[int, Any] = {}
+        self._on_devices = 0
 
     def clear(self) -> None:
         """Lets go of everything."""
-        self._kept: dict[int, tuple[Mapping[str, Any], tuple[Any, ...], Mapping[str, Any] | None, int]] = {}
-        self._losses: dict[int, Any] = {}
+        self._kept.clear()
+        self._losses.clear()
         self._on_devices = 0
 
     def keep(
@@ -52,9 +54,7 @@ class Retention:
         before = self._kept.pop(number, None)
         if before is not None:
             self._on_devices -= before[3]
-        # In the host's memory the Trainer keeps them anyway; a look at the top level tells, and costs little.
-        on_host = all(getattr(value, "is_cpu", False) for value in inputs.values()) and not args
-        size = 0 if on_host else _bytes_on_devices((inputs, args))
+        size = _bytes_on_devices(inputs) + (_bytes_on_devices(args) if args else 0)
         if self._on_devices + size <= _MOST_ON_DEVICES:
             self._on_devices += size
             self._kept[number] = (inputs, args, loss_arguments, size)
@@ -85,9 +85,12 @@ class Retention:
 
 
 def _bytes_on_devices(value: Any) -> int:
-    """Adds up the tensors on accelerators, however they are nested."""
-    if isinstance(value, Mapping):
-        return sum(_bytes_on_devices(one) for one in value.values())
-    if isinstance(value, list | tuple):
-        return sum(_bytes_on_devices(one) for one in value)
-    return value.nbytes if getattr(value, "is_cpu", True) is False else 0
+    """Adds up the tensors on accelerators in a container, however they are nested."""
+    total = 0
+    for one in value.values() if isinstance(value, (dict, Mapping)) else value:
+        on_host = getattr(one, "is_cpu", None)
+        if on_host is False:
+            total += one.nbytes
+        elif on_host is None and isinstance(one, (list, tuple, Mapping)):
+            total += _bytes_on_devices(one)
+    return total

@@ -179,8 +179,9 @@ class StepObserver:
             return False
         # A sum of the micro-batches, or their mean; older Trainers divide the last, incomplete step by the full number.
         count = self.loss.count
-        expected = (self._scale * count,) if self.loss.normalised else (1.0, count / self._parts)
-        return not math.isfinite(weight) or any(math.isclose(weight, one, rel_tol=1e-3) for one in expected)
+        if self.loss.normalised:
+            return _is_about(weight, self._scale * count)
+        return _is_about(weight, 1.0) or _is_about(weight, count / self._parts)
 
     def backward_ended(self) -> None:
         """See :class:`~trainwatch.training.hooks.ModelObserver`."""
@@ -269,8 +270,8 @@ class StepObserver:
         scalars["total"] = self.loss.total
         scalars["nonfinite"] = self.loss.nonfinite
         scalars["weight"] = self._weight
-        if gradients.norm is not None:
-            scalars["norm"] = gradients.norm
+        if gradients.reduced is not None:
+            scalars["norm"] = gradients.reduced
         if gradients.local is not None:
             scalars["local"] = gradients.local
         if self.trainer_norm is not None:
@@ -279,7 +280,8 @@ class StepObserver:
             scalars["train/loss_scale"] = loss_scale
         values = to_host(scalars)
         total, bad, weight = values.pop("total"), int(values.pop("nonfinite")), values.pop("weight")
-        norm, local, trainer = values.pop("norm", None), values.pop("local", None), values.pop("trainer", None)
+        local, trainer = values.pop("local", None), values.pop("trainer", None)
+        norm = values.pop("norm", local)
         scale = values.get("train/loss_scale", 1.0) or 1.0
         if self.backward_passes:
             values["train/micro_batches"] = self.backward_passes
@@ -364,3 +366,8 @@ class StepObserver:
         read = to_host({"total": self.eval_loss.total})["total"]
         own = self.eval_loss.mean(read)
         return not math.isfinite(own) or math.isclose(own, reported, rel_tol=0.2)
+
+
+def _is_about(weight: float, expected: float) -> bool:
+    """Tells whether a derivative is what is expected of it; one that is not finite may be anything."""
+    return math.isclose(weight, expected, rel_tol=1e-3) or not math.isfinite(weight)

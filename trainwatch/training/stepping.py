@@ -181,7 +181,6 @@ class Stepping:
         if self._observer.look_at_layers:
             self._layers_pace.took(step, layers.seconds, values["train/step_seconds"])
 
-    @harmless
     def _record_availability(self, moment: float, step: int) -> None:
         reading = self._inspection.reading
         if reading is None:

@@ -73,8 +73,10 @@ class Flops:
         Args:
             values: The step's values, its times and tokens among them.
         """
+        if not self._peak or not self._per_token:
+            return
         tokens, seconds = values.get("train/padded_tokens"), values.get("train/step_seconds")
-        if self._peak and self._per_token and tokens and seconds:
+        if tokens and seconds:
             whole = seconds + values.get("train/data_seconds", 0.0)
             cost = self._per_token + self._per_token_and_length * values.get("train/batch_length", 0.0)
             values["train/mfu"] = tokens * cost / whole / self._peak

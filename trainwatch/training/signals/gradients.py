@@ -12,12 +12,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+import torch
+
 from trainwatch.training.signals.reading import to_host
 
 if TYPE_CHECKING:
     from typing import TypeAlias
-
-    import torch
 
     from trainwatch.training.signals.reading import Scalar
 
@@ -76,8 +76,6 @@ class GradientSignal:
 
         Shards count with what this rank holds, see :attr:`sharded`.
         """
-        import torch
-
         self._host_norms, self._device_norms, self._places = [], [], None
         gradients = [gradient for parameter in self.parameters if (gradient := parameter.grad) is not None]
         if len(gradients) != self._planned:
@@ -113,8 +111,6 @@ class GradientSignal:
         )
 
     def _measure_on_devices(self, gradients: list[torch.Tensor]) -> torch.Tensor:
-        import torch
-
         by_device: dict[torch.device, list[int]] = {}
         for place, gradient in enumerate(gradients):
             by_device.setdefault(gradient.device, []).append(place)
@@ -144,8 +140,6 @@ class GradientSignal:
 
     def _once_more(self, gradients: list[torch.Tensor], norms: list[float]) -> list[float]:
         """Takes a closer look: finite values whose squares are too large for float32 have a norm in float64."""
-        import torch
-
         return [
             norm if math.isfinite(norm) else torch.linalg.vector_norm(gradient, dtype=torch.float64).item()
             for gradient, norm in zip(gradients, norms, strict=True)
@@ -196,8 +190,6 @@ class GradientSignal:
         Returns:
             The parameter's place in :attr:`names`, its zeros and its elements.
         """
-        import torch
-
         found = [
             (place, _local(parameter.grad))
             for place, parameter in enumerate(self.parameters)
@@ -222,8 +214,6 @@ class GradientSignal:
 
 def _norm_on_cpu(gradient: torch.Tensor) -> float:
     """Returns a norm in pieces, because torch adds up a long float32 vector on a CPU one after the other."""
-    import torch
-
     flat = gradient.reshape(-1)
     if flat.element_size() < 4:
         flat = flat.float()
@@ -231,8 +221,6 @@ def _norm_on_cpu(gradient: torch.Tensor) -> float:
 
 
 def _norm(tensor: torch.Tensor) -> torch.Tensor:
-    import torch
-
     norm: torch.Tensor = torch.linalg.vector_norm(tensor)
     return norm
 

@@ -23,7 +23,7 @@ def find_loss(output: Any, has_labels: bool) -> torch.Tensor | None:
         output: What the model returned: a mapping with ``loss``, an object with that attribute, or a tuple.
         has_labels: The model was given labels, so that the first of a tuple is the loss.
     """
-    if isinstance(output, Mapping):
+    if isinstance(output, (dict, Mapping)):  # a dictionary is known for one at once
         loss = output.get("loss")
     elif isinstance(output, tuple):
         loss = output[0] if has_labels and output else None
@@ -41,12 +41,11 @@ def value_of(loss: torch.Tensor) -> Scalar:
     Args:
         loss: The loss; of several numbers (one a device or a sample) the mean.
     """
-    loss = loss.detach()
     if loss.ndim:
-        loss = loss.mean()
+        loss = loss.detach().mean()
     if loss.is_cpu:
-        return float(loss.item())
-    copied: torch.Tensor = loss.clone().float()
+        return loss.item()
+    copied: torch.Tensor = loss.detach().clone().float()
     return copied
 
 

@@ -12,6 +12,7 @@ framework's allocator keeps the same mark (:mod:`trainwatch.training.signals.all
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import sys
@@ -89,16 +90,19 @@ class ProcessMemory:
 
     def read(self) -> DeviceValues:
         """See :class:`MemorySignal`."""
+        values: Values = {}
         if self._clear_refs >= 0:
-            peak = self._mark()
+            values["memory/peak"] = self._mark()
             os.write(self._clear_refs, b"5")
-            resident = self._mark()
-            # The kernel counts resident pages lazily per thread, so that the mark can lag a few pages behind.
-            values: Values = {"memory/resident": resident, "memory/peak": max(peak, resident)}
-        else:
-            values = {"memory/resident": float(host.resident() or 0)}
         if self._statm >= 0:
-            values["memory/mapped"] = float(int(os.pread(self._statm, 128, 0).split()[2]) * _PAGE)
+            pages = os.pread(self._statm, 128, 0).split()
+            values["memory/resident"] = float(int(pages[1]) * _PAGE)
+            values["memory/mapped"] = float(int(pages[2]) * _PAGE)
+        else:
+            values["memory/resident"] = float(host.resident() or 0)
+        if self._clear_refs >= 0:
+            # The kernel counts resident pages lazily per thread, so that the mark can lag a few pages behind.
+            values["memory/peak"] = max(values["memory/peak"], values["memory/resident"])
         if self._capacity:
             values["memory/capacity"] = self._capacity
         return {"cpu": values}
@@ -132,7 +136,7 @@ class Memory:
         self.missing: list[str] = []
         self.uuids: dict[str, str] = {}
         self.safety = safety
-        self._told: dict[tuple[str, str], tuple[float, float]] = {}
+        self._told: dict[str, tuple[Values, float]] = {}
         self._kinds: list[str] = []
         self._listener: exhaustion.Listener | None = None
         self._of_steps: list[MemorySignal] = []
@@ -163,15 +167,14 @@ class Memory:
         moment = time.monotonic() if now is None else now
         readings = self._read(self._of_steps)
         for device, values in readings.items():
-            for metric in _RARE:
-                value = values.get(metric)
-                if value is None:
-                    continue
-                told, at = self._told.get((device, metric), (-1.0, 0.0))
-                if told == value and moment - at < REPEAT_SECONDS:
-                    del values[metric]
-                else:
-                    self._told[device, metric] = (value, moment)
+            rare: Values = {metric: values.pop(metric) for metric in _RARE if metric in values}
+            told, at = self._told.get(device, ({}, -math.inf))
+            if moment - at >= REPEAT_SECONDS:
+                self._told[device] = rare, moment
+                values.update(rare)
+            elif rare != told:
+                self._told[device] = rare, at
+                values.update({metric: value for metric, value in rare.items() if value != told.get(metric)})
         return readings
 
     def phase(self) -> DeviceValues:
@@ -194,9 +197,7 @@ class Memory:
     def _read(self, signals: list[MemorySignal]) -> DeviceValues:
         readings: DeviceValues = {}
         for signal in signals:
-            read = self._one(signal)
-            if read is not None:
-                readings.update(read)
+            readings.update(self._one(signal) or {})
         return readings
 
     @harmless
@@ -218,10 +219,12 @@ class Memory:
 
 def peaks(readings: DeviceValues) -> DeviceValues:
     """Returns the peaks among readings, without the devices that have none."""
-    found = {
-        device: {metric: values[metric] for metric in _PEAKS if metric in values} for device, values in readings.items()
-    }
-    return {device: values for device, values in found.items() if values}
+    found: DeviceValues = {}
+    for device, values in readings.items():
+        for metric in _PEAKS:
+            if metric in values:
+                found.setdefault(device, {})[metric] = values[metric]
+    return found
 
 
 def _usage_mark() -> float:

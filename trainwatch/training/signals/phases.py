@@ -86,5 +86,5 @@ class PhaseSignal:
         """The peak of a phase is the highest of its pieces."""
         for device, values in peaks(readings).items():
             highest = self._peak.setdefault(device, values)
-            for metric, value in values.items():
-                highest[metric] = max(highest.get(metric, value), value)
+            if highest is not values:
+                highest.update({metric: max(highest.get(metric, value), value) for metric, value in values.items()})

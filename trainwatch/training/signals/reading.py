@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
+if TYPE_CHECKING:
     Scalar: TypeAlias = "float | torch.Tensor"
 
 
-_PYTHON_NUMBERS = (float, int)
+_PYTHON_NUMBERS = frozenset((float, int))
 
 
 def to_host(values: dict[str, Scalar]) -> dict[str, float]:
@@ -26,7 +26,7 @@ def to_host(values: dict[str, Scalar]) -> dict[str, float]:
     Returns:
         The same names with floats.
     """
-    if all(type(value) in _PYTHON_NUMBERS for value in values.values()):
+    if _PYTHON_NUMBERS.issuperset(map(type, values.values())):
         return values  # type: ignore[return-value]
     host: dict[str, float] = {}
     waiting: dict[torch.device, list[tuple[str, torch.Tensor]]] = {}
@@ -35,12 +35,9 @@ def to_host(values: dict[str, Scalar]) -> dict[str, float]:
             host[name] = value
         else:
             waiting.setdefault(value.device, []).append((name, value))
-    if waiting:
-        import torch
-
-        for device, entries in waiting.items():
-            # Counts of tokens and zeros are exact in float64 alone, which Apple's GPUs lack.
-            wide = torch.float32 if device.type == "mps" else torch.float64
-            numbers = torch.stack([value.detach().to(wide) for _, value in entries]).tolist()
-            host.update(zip((name for name, _ in entries), numbers, strict=True))
+    for device, entries in waiting.items():
+        # Counts of tokens and zeros are exact in float64 alone, which Apple's GPUs lack.
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        numbers = torch.stack([value.detach().to(wide) for _, value in entries]).tolist()
+        host.update(zip((name for name, _ in entries), numbers, strict=True))
     return host

@@ -102,7 +102,6 @@ class SampleTrail:
 
     # -- by the training -----------------------------------------------------------------------------------------
 
-    @harmless
     def epoch_began(self) -> None:
         """An epoch begins; its data loader has not been asked yet."""
         self._passes.clear()
@@ -110,7 +109,6 @@ class SampleTrail:
         self._ended = self._step_began_at = 0
         self._in_step = False
 
-    @harmless
     def step_began(self) -> None:
         """A step begins; its batches are loaded."""
         if self._in_step and self._accumulation is not None and self._in_this_step != self._accumulation:
@@ -124,7 +122,6 @@ class SampleTrail:
         if self._current is not None:
             self._current.forget(self._ended)
 
-    @harmless
     def micro_batch_ended(self) -> None:
         """A micro-batch has been trained on."""
         self._ended += 1
@@ -171,20 +168,23 @@ class SampleTrail:
 
     def _pass_on(self, batches: Iterator[Any], seen: _Pass) -> Iterator[Any]:
         for batch in batches:
-            self._keep(seen, batch, sys._getframe(1))
+            if not seen.begun:
+                self._begin(seen, sys._getframe(1))
+            if seen.followed:
+                self._keep(seen, batch)
             yield batch
 
     @harmless
-    def _keep(self, seen: _Pass, batch: Any, asking: FrameType) -> None:
-        if not seen.begun:
-            seen.begun = True
-            skipping = _skipping(asking)
-            if self.missing or skipping is None or self._current is not None:
-                return  # of no use, or somebody else's pass
-            seen.followed, seen.skipping = True, skipping
-            self._passes.append(seen)
-        if not seen.followed:
-            return
+    def _begin(self, seen: _Pass, asking: FrameType) -> None:
+        seen.begun = True
+        skipping = _skipping(asking)
+        if self.missing or skipping is None or self._current is not None:
+            return  # of no use, or somebody else's pass
+        seen.followed, seen.skipping = True, skipping
+        self._passes.append(seen)
+
+    @harmless
+    def _keep(self, seen: _Pass, batch: Any) -> None:
         if seen.skipping:
             seen.skipping -= 1
         elif len(seen.batches) == _MOST:
