@@ -58,6 +58,50 @@ def test_nineteen_of_twenty_lie_in_the_interval_and_it_is_no_wider_than_need_be(
     assert sorted(errors)[100] < 0.12
 
 
+def kept(seed: int, share: float, steps: int = 100) -> tuple[LengthFit, LengthFit]:
+    """An allocator keeps what was freed, now and then gives it back: one fit knows what was held, one does not."""
+    numbers, knowing, blind = random.Random(seed), LengthFit(), LengthFit()
+    held = 0.0
+    for batch in batches(steps, seed=seed):
+        peak = max(held, true_peak(batch, 5e5, 100.0) + numbers.gauss(0, 20 * MIB))
+        knowing.add(batch, peak, held)
+        blind.add(batch, peak)
+        held = peak if numbers.random() < share else 10.2 * GIB
+    return knowing, blind
+
+
+def test_what_an_allocator_keeps_does_not_bring_the_high_end_down() -> None:
+    inside, inside_blind = 0, 0
+    for seed in range(200):
+        told, untold = (fit.predict(FAR) for fit in kept(seed, 0.9))
+        assert untold is not None
+        inside_blind += untold.low <= true_peak(FAR, 5e5, 100.0) <= untold.high
+        if told is None:
+            continue
+        assert (told.peak, told.low) == (untold.peak, untold.low)
+        assert told.high >= untold.high
+        inside += told.low <= true_peak(FAR, 5e5, 100.0) <= told.high
+    assert inside >= 190 > inside_blind
+
+
+def test_of_an_allocator_that_gives_nothing_back_nothing_is_said() -> None:
+    silent = sum(kept(seed, 1.0)[0].predict(FAR) is None for seed in range(200))
+    assert silent >= 190
+
+
+def test_errors_that_follow_each_other_count_as_the_fewer_that_they_are_worth() -> None:
+    inside = 0
+    for seed in range(200):
+        numbers, fit, drift = random.Random(seed), LengthFit(), 0.0
+        for batch in batches(100, seed=seed):
+            drift = 0.7 * drift + numbers.gauss(0, 20 * MIB)
+            fit.add(batch, true_peak(batch) + drift)
+        prediction = fit.predict(FAR)
+        assert prediction is not None
+        inside += prediction.low <= true_peak(FAR) <= prediction.high
+    assert inside >= 190
+
+
 def test_the_interval_is_wide_when_the_noise_is() -> None:
     calm, noisy = learned(40, MIB).predict(FAR), learned(40, 200 * MIB).predict(FAR)
     assert calm is not None

@@ -37,7 +37,8 @@ def run(folder: Path, *, steps: int, glibc: dict[str, str], **options: Any) -> l
     from tests.training.tiny import read_events
 
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    environment |= {"TRAINWATCH_AGENT": "0", "TRAINWATCH_HOME": str(folder), "OMP_NUM_THREADS": "1", **glibc}
+    threads = str(options.get("threads", 1))
+    environment |= {"TRAINWATCH_AGENT": "0", "TRAINWATCH_HOME": str(folder), "OMP_NUM_THREADS": threads, **glibc}
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "tests.training.long_batches", str(folder), "--steps", str(steps), *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
@@ -51,6 +52,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--attention", default="eager")
     parser.add_argument("--late", type=float, default=0.4)
+    parser.add_argument("--seed", type=int, default=5, help="of the samples' lengths")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument(
         "--shuffle", type=int, default=0, help="1: the Trainer's own shuffling, the longest sample late"
     )
@@ -61,9 +64,9 @@ def main() -> None:
 
     from trainwatch import TrainWatchCallback
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     samples = 2 * options.steps
-    lengths = lengths_of(samples, int(options.late * samples))
+    lengths = lengths_of(samples, int(options.late * samples), options.seed)
     data = [{"input_ids": [1 + place % (_VOCABULARY - 1) for place in range(length)]} for length in lengths]
 
     def collate(chosen: list[dict[str, Any]]) -> dict[str, torch.Tensor]:

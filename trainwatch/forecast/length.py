@@ -8,21 +8,31 @@ batches seen is as uncertain as they differ, and the interval spans both.
 The state is the sums of the normal equations, whatever the number of steps. Three things make it robust. A step far off
 the fit counts only as far as the usual error goes. Several of those on the same side in a row mean that the level
 itself has changed (an evaluation left its cache behind), and everything begins anew. And each step is predicted before
-it is learned from: where the predictions were worse than their intervals said, the interval is widened by as much.
+it is learned from: where the predictions were worse than their intervals said, the interval is widened by as much, and
+where their errors follow each other (an allocator's level drifts) so many steps count only as the fewer independent
+ones that they are worth.
+
+An allocator that keeps what is freed hides what small batches need: a peak that did not rise above what was held before
+only says that the batch needed no more. Learned as it is, it makes the slope too flat, never too steep. So the low end
+of the interval rests on all steps, and its high end on those too that did rise.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Final, NamedTuple
 
 import msgspec
 
 from trainwatch.forecast.squares import inverse_of, student
+from trainwatch.forecast.surprises import Surprises
 
 LEAST_STEPS: Final = 12
 """Fewer tell nothing about three unknowns and their error."""
 
+_LEAST_RISEN: Final = 8
+_ROSE: Final = 0.002
 _CLIP: Final = 5.0
 _SHIFTED: Final = 8
 _REFIT_UNTIL: Final = 64
@@ -113,16 +123,17 @@ class LengthFit:
         "_floored",
         "_high",
         "_largest",
+        "_least",
         "_longest",
         "_low",
         "_models",
         "_offset",
         "_record_error",
+        "_risen",
         "_scale",
         "_seen",
         "_side",
         "_sums",
-        "_surprise",
         "_surprises",
         "_targets",
         "_waiting",
@@ -131,6 +142,7 @@ class LengthFit:
 
     def __init__(self, *, floored: bool = False) -> None:
         self._floored = floored
+        self._least = LEAST_STEPS
         self.restart()
 
     def restart(self) -> None:
@@ -145,11 +157,12 @@ class LengthFit:
         self._models: list[_Model] = []
         self._current = True
         self._best: _Model | None = None
-        self._due = LEAST_STEPS
+        self._due = self._least
         self._error = 0.0
         self._side = self._clipped = 0
-        self._surprise, self._surprises = 0.0, 0.0
+        self._surprises = Surprises()
         self._record_error = 0.0
+        self._risen: LengthFit | None = None
 
     @property
     def largest(self) -> float:
@@ -161,16 +174,24 @@ class LengthFit:
         """Length of the longest batch seen."""
         return self._longest
 
-    def add(self, batch: Batch, peak: float) -> None:
+    def add(self, batch: Batch, peak: float, held: float = 0.0) -> None:
         """Learns from a step.
 
         Args:
             batch: Its largest micro-batch.
             peak: Its peak in bytes.
+            held: What was held when it began, where its peak is never lower than that: so it is with a process's
+                resident memory. 0 where that is not known.
         """
         tokens, length = batch
         if not (0 < tokens < math.inf and 0 < length < math.inf and 0 < peak < math.inf):
             return
+        if peak > held * (1.0 + _ROSE):
+            if self._risen is not None:
+                self._risen.add(batch, peak)
+        elif self._risen is None:
+            self._risen = copy.deepcopy(self)  # all steps before did rise
+            self._risen._least = self._risen._due = _LEAST_RISEN
         if not self._seen:
             self._scale, self._offset = tokens, peak
         row = self._row(batch)
@@ -225,30 +246,22 @@ class LengthFit:
             batch: The largest micro-batch that it will have.
 
         Returns:
-            None where nothing can be said: too few steps, or batches so alike that they tell nothing of others.
+            None where nothing can be said: too few steps, too few whose peak rose above what was held before, or
+            batches so alike that they tell nothing of others.
         """
-        if self.count < LEAST_STEPS:
-            return None
-        if not self._current:
-            self._solve()
-        best = self._best
+        best = self._fitted()
         if best is None:
             return None
         row = self._row(batch)
         low, high = math.inf, -math.inf
         expected = best.value(row)
-        floor = _SMALLEST_ERROR**2
-        best_variance = max(best.errors / (self.count - len(best.terms)), floor)
+        # As good as the best one, as far as errors of this size let one tell (an F test at about 1 in 20).
+        as_good = best.errors + 4.0 * self._variance(best) * self._surprises.alike
         for model in self._models:
-            freedom = self.count - len(model.terms)
-            # As good as the best one, as far as errors of this size let one tell (an F test at about 1 in 20).
-            if model is not best and model.errors - best.errors > 4.0 * best_variance:
-                continue
-            variance = max(model.errors / freedom, floor)
-            width = student(freedom) * math.sqrt(variance * (1.0 + max(model.leverage(row), 0.0)))
-            middle = model.value(row)
-            low, high = min(low, middle - width), max(high, middle + width)
-        widening = self._widening()
+            if model is best or model.errors <= as_good:
+                width, middle = self._width(model, row), model.value(row)
+                low, high = min(low, middle - width), max(high, middle + width)
+        widening = self._surprises.widening
         below, above = (expected - low) * widening, (high - expected) * widening
         reach = batch.tokens / self._largest
         if reach > 1.0:
@@ -261,6 +274,13 @@ class LengthFit:
             unexplained = 0.0 if math.isnan(self.share) else math.sqrt(1.0 - self.share)
             steep = max(beyond, (at_largest - best.weights[0]) * reach * reach)
             below, above = max(below, wrong, unexplained * beyond), max(above, wrong, unexplained * steep)
+        if self._risen is not None:
+            risen = self._risen._fitted()
+            if risen is None:
+                return None
+            row = self._risen._row(batch)
+            highest = self._risen._bytes(risen.value(row) + self._risen._width(risen, row))
+            above = max(above, highest / self._offset - 1.0 - expected)
         return Prediction(
             peak=self._bytes(expected),
             low=self._bytes(expected - below),
@@ -273,14 +293,13 @@ class LengthFit:
     @property
     def share(self) -> float:
         """Share of the peaks' variance that the batches explain; NaN while that cannot be told."""
-        if self.count < LEAST_STEPS:
+        best = self._fitted()
+        if self.count < self._least:
             return math.nan
-        if not self._current:
-            self._solve()
         total = self._targets[3] - self._targets[0] * self._targets[0] / self.count
         if total <= self.count * _INSIGNIFICANT**2:
             return math.nan
-        return 0.0 if self._best is None else max(0.0, min(1.0, 1.0 - self._best.errors / total))
+        return 0.0 if best is None else max(0.0, min(1.0, 1.0 - best.errors / total))
 
     @property
     def swing(self) -> float:
@@ -293,13 +312,26 @@ class LengthFit:
     @property
     def base(self) -> float:
         """Bytes that every step needs, whatever its batch; NaN while that cannot be told."""
-        if self.count < LEAST_STEPS:
-            return math.nan
-        if not self._current:
-            self._solve()
-        return math.nan if self._best is None else self._bytes(self._best.weights[0])
+        best = self._fitted()
+        return math.nan if best is None else self._bytes(best.weights[0])
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _fitted(self) -> _Model | None:
+        """Returns the best model; None where there are too few steps or too similar ones."""
+        if self.count < self._least:
+            return None
+        if not self._current:
+            self._solve()
+        return self._best
+
+    def _variance(self, model: _Model) -> float:
+        return max(model.errors / (self.count - len(model.terms)), _SMALLEST_ERROR**2)
+
+    def _width(self, model: _Model, row: tuple[float, float, float]) -> float:
+        """Returns half the width of the interval that a model gives."""
+        leverage = self._surprises.alike * max(model.leverage(row), 0.0)
+        return student(self.count - len(model.terms)) * math.sqrt(self._variance(model) * (1.0 + leverage))
 
     def _row(self, batch: Batch) -> tuple[float, float, float]:
         t = batch.tokens / self._scale
@@ -322,21 +354,15 @@ class LengthFit:
             if grown > 2 * spread:
                 self._record_error = max(0.7 * self._record_error, min(size / grown, 2.0))
             return y
-        self._surprises = self._surprises * 0.98 + 1.0
-        self._surprise = self._surprise * 0.98 + min(size / spread, 2 * _CLIP) ** 2
         limit = _CLIP * spread
+        clipped = max(min(off, limit), -limit)
+        self._surprises.add(off, clipped, spread)
         side = (off > limit) - (off < -limit)
         self._clipped = self._clipped + 1 if side and side == self._side else abs(side)
         self._side = side
         if self._clipped >= _SHIFTED:
             return math.nan
-        return expected + side * limit if side else y
-
-    def _widening(self) -> float:
-        """Returns by how much the errors of predictions exceeded what was expected of them."""
-        if self._surprises < 4.0:
-            return 1.0
-        return max(1.0, math.sqrt(self._surprise / self._surprises))
+        return expected + clipped
 
     def _solve(self) -> None:
         self._current = True
@@ -364,9 +390,8 @@ class LengthFit:
             return
         simple = min((model for model in self._models if len(model.terms) == 2), key=_errors, default=self._models[-1])
         best = min(self._models, key=_errors)
-        variance = max(best.errors / (self.count - len(best.terms)), _SMALLEST_ERROR**2)
         # The third unknown must earn its place.
-        self._best = simple if simple.errors - best.errors <= 4.0 * variance else best
+        self._best = simple if simple.errors - best.errors <= 4.0 * self._variance(best) else best
         self._error = math.sqrt(max(self._best.errors / (self.count - len(self._best.terms)), 0.0))
 
 

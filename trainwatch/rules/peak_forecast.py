@@ -49,6 +49,7 @@ class PeakForecast(Rule[PeakForecastOptions]):
         self._limits = Limits()
         self._upcoming: dict[int | None, Upcoming] = {}
         self._fits: dict[tuple[int | None, str], LengthFit] = {}
+        self._held: dict[tuple[int | None, str], float] = {}
         self._due: dict[int | None, int] = {}
         self._steps: dict[int | None, int] = {}
         self._said: dict[tuple[int | None, str], tuple[Severity, float, int | None]] = {}
@@ -67,7 +68,7 @@ class PeakForecast(Rule[PeakForecastOptions]):
     def _start(self, event: RunStarted, rank: int | None) -> None:
         upcoming = Upcoming(event.dataset, event.first_step)
         of: dict[Any, Any]
-        for of in (self._fits, self._said):
+        for of in (self._fits, self._held, self._said):
             for place in [place for place in of if place[0] == rank]:
                 of.pop(place)
         self._steps[rank] = self._due[rank] = 0
@@ -79,6 +80,9 @@ class PeakForecast(Rule[PeakForecastOptions]):
         seen = self._steps[rank] = self._steps[rank] + 1
         upcoming.saw(event.step, event.values)
         batch = largest_micro_batch(event.values)
+        held = {device: self._held.get((rank, device), 0.0) for device in event.devices}
+        for device, values in event.devices.items():
+            self._held[rank, device] = values.get("memory/resident", 0.0)
         # Within the first step there are no optimizer's states yet, and libraries load.
         if seen <= _FIRST_STEPS or batch is None:
             return
@@ -88,7 +92,7 @@ class PeakForecast(Rule[PeakForecastOptions]):
                 fit = self._fits.get((rank, device))
                 if fit is None:
                     fit = self._fits[rank, device] = LengthFit(floored=device != CPU)
-                fit.add(batch, peak)
+                fit.add(batch, peak, held[device])
         if seen < self._due[rank] and not self._is_over(event.step, rank):
             return
         self._due[rank] = seen + 1 + seen // _PACE
