@@ -173,9 +173,9 @@ def _is_log(chart: Chart, values: Any) -> bool:
     if not chart.log or not values.size or values.min() <= 0:
         return False
     spread = 10.0 if chart.id == "gradients" else _LOG_SPREAD
-    return bool(
-        values.max() > spread * np.median(values) or (chart.id == "gradients" and values.max() > 30 * values.min())
-    )
+    highest = values.max()
+    # Divided, not multiplied: values may be as large as numbers get.
+    return bool(highest / spread > np.median(values) or (chart.id == "gradients" and highest / 30 > values.min()))
 
 
 def _from_zero(chart: Chart, bottom: float, ceiling: float) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from fastapi import APIRouter, HTTPException, Query, Response
 
 from trainwatch.server.models import NO_RANK
-from trainwatch.server.schemas import RawPoints
+from trainwatch.server.schemas.series import RawPoints
 from trainwatch.server.services import NO_SUCH_RUN, ServicesDep, known_run
 from trainwatch.server.store import points, raw
 

@@ -11,7 +11,8 @@ from trainwatch.metrics import describe
 from trainwatch.server import drawing
 from trainwatch.server.models import NO_RANK
 from trainwatch.server.routes.charts import High, Low
-from trainwatch.server.schemas import Axis, SeriesData, SeriesInfo
+from trainwatch.server.schemas import Axis
+from trainwatch.server.schemas.series import SeriesData, SeriesInfo
 from trainwatch.server.services import NO_SUCH_RUN, Services, ServicesDep, known_run
 from trainwatch.server.store import points
 
