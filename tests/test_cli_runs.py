@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.test_cli import Server, environment, get, record, run, wait_until
+from tests.patience import PATIENCE, wait_for
+from tests.test_cli import Server, environment, get, record, run
 from trainwatch.rules import RULES
 
 
@@ -240,7 +241,7 @@ def test_without_a_server_it_is_shipped_later(serve: Any, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert "No server answers at http://127.0.0.1:9: `trainwatch serve`" in done.stdout
     server = serve(home)
-    wait_until(lambda: get(f"{server.url}/api/runs")["total"] == 1)
+    wait_for(lambda: get(f"{server.url}/api/runs")["total"] == 1)
     (found,) = get(f"{server.url}/api/runs")["runs"]
     assert (found["name"], found["project"], found["state"]) == ("chosen", "default", "lost")
 
@@ -273,7 +274,7 @@ def test_a_long_import_shows_on_a_terminal_how_far_it_is(tmp_path: Path) -> None
         while part := os.read(parent, 4096):
             shown += part
     os.close(parent)
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE) == 0
     shares = [int(share) for share in re.findall(rb"long\.json \[#*\.*\] +(\d+)%", shown)]
     assert len(shares) > 1
     assert shares == sorted(shares)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE, timing
 from trainwatch import journal
 from trainwatch.journal import JournalFull, Position, Reader, Record, Writer
 
@@ -166,9 +167,9 @@ def test_a_damaged_length_in_front_of_megabytes_is_overcome_quickly(tmp_path: Pa
     damaged = bytearray(file.read_bytes())
     damaged[2] ^= 0xFF  # the first record now claims sixteen megabytes
     file.write_bytes(damaged)
-    begin = time.perf_counter()
-    records = read_all(Reader(tmp_path / "a"))
-    assert time.perf_counter() - begin < 5
+    with timing() as timed:
+        records = read_all(Reader(tmp_path / "a"))
+    assert timed.took < 5
     check(records, payloads)
     assert len(records) == 200
 
@@ -179,18 +180,18 @@ def test_pages_of_zeros_are_overcome_quickly(tmp_path: Path) -> None:
     whole = file.read_bytes()
     cut = read_all(Reader(tmp_path / "a"))[9].after.offset
     file.write_bytes(whole[:cut] + bytes(8_000_000) + whole[cut:])
-    begin = time.perf_counter()
-    records = read_all(Reader(tmp_path / "a"))
-    assert time.perf_counter() - begin < 5
+    with timing() as timed:
+        records = read_all(Reader(tmp_path / "a"))
+    assert timed.took < 5
     assert [r.payload for r in records] == payloads
     # And the same ones are not searched again and again when nothing follows them.
     file.write_bytes(whole[:cut] + random.Random(1).randbytes(4_000_000))
     reader = Reader(tmp_path / "a", records[9].after)
     assert reader.read() == []
-    begin = time.perf_counter()
-    for _ in range(100):
-        assert reader.read() == []
-    assert time.perf_counter() - begin < 0.5
+    with timing() as timed:
+        for _ in range(100):
+            assert reader.read() == []
+    assert timed.took < 0.5
 
 
 def test_a_payload_of_sixteen_mebibytes_fits_and_a_larger_one_is_refused(tmp_path: Path) -> None:
@@ -251,13 +252,13 @@ def test_reading_while_another_process_writes(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path / "a"), str(count)])
     reader = Reader(tmp_path / "a")
     seen = 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while seen < count and time.monotonic() < deadline:
         for record in reader.read(5000):
             assert (record.sequence, record.lost) == (seen, 0)
             assert record.payload == numbered(seen)
             seen += 1
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE) == 0
     assert seen == count
 
 
@@ -269,7 +270,7 @@ def test_what_was_appended_survives_the_death_of_its_writer(tmp_path: Path) -> N
         while not sum(file.stat().st_size for file in directory.glob("*.twj")) > 50_000 * attempt:
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(PATIENCE)
         records = read_all(Reader(directory))
         check(records, [numbered(i) for i in range(len(records))])
         assert sum(r.lost for r in records) == 0

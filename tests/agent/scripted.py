@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import zstandard
 
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 from trainwatch import events, journal
 from trainwatch.events import AnyEvent, RuleSettings, RunStarted, StepEnded
 from trainwatch.probes import host
@@ -285,13 +285,6 @@ def start_agent(
         )
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
 @contextmanager
 def ending(*processes: subprocess.Popen[bytes]) -> Iterator[None]:
     """Leaves no process behind."""
@@ -302,11 +295,6 @@ def ending(*processes: subprocess.Popen[bytes]) -> Iterator[None]:
             if process.poll() is None:
                 process.kill()
             process.wait(PATIENCE)
-
-
-def wait_for_end(process: subprocess.Popen[bytes]) -> None:
-    """Waits for a process to end, and leaves what is known of it: its status, and how long it was starved."""
-    wait_for(lambda: os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG))
 
 
 def find_source(node_directory: Path, stem: str) -> Path:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.charts.helpers import BEGAN, trace, traces
+from tests.patience import timing
 from trainwatch.charts import EndMark, LayerColumn, Marks, chart_for, layers_figure, to_json
 from trainwatch.charts.cells import cells_of
 from trainwatch.charts.heatmap import short_names
@@ -202,7 +203,6 @@ def test_measurements_that_lie_farther_apart_later_leave_no_empty_columns() -> N
 
 
 def test_eight_ranks_with_ten_thousand_measurements_of_a_hundred_layers_are_drawn_in_a_second() -> None:
-    import time
 
     random = np.random.default_rng(1)
     value = random.random((10_000, 100))
@@ -211,10 +211,9 @@ def test_eight_ranks_with_ten_thousand_measurements_of_a_hundred_layers_are_draw
     step = np.arange(10, 100_010, 10)
     names = [f"layers.{n}" for n in range(100)]
     columns = [LayerColumn(rank, names, step, BEGAN + step, value, known) for rank in range(8)]
-    begin = time.perf_counter()
-    drawn = to_json(layers_figure(chart_for("layers"), columns, Marks(), axis="step", theme="light", width=1200))
-    took = time.perf_counter() - begin
-    assert took < 4, f"{took:.2f} s (about 0.5 s on a quiet machine)"
+    with timing() as timed:
+        drawn = to_json(layers_figure(chart_for("layers"), columns, Marks(), axis="step", theme="light", width=1200))
+    assert timed.took < 4, f"{timed.took:.2f} s (about 0.5 s on a quiet machine)"
     assert len(drawn) < 3_000_000
 
 

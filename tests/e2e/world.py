@@ -14,12 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.patience import PATIENCE
+
 T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 
 
-def wait_for(what: str, look: Callable[[], T | None], seconds: float = 30.0) -> T:
+def wait_for(what: str, look: Callable[[], T | None], seconds: float = PATIENCE) -> T:
     """Looks again and again until there is something.
 
     Raises:
@@ -71,7 +73,7 @@ class World:
         with (self.folder / "server.log").open("ab") as log:
             self.server = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
         self._children.append(self.server)
-        wait_for("the server", self._is_up, 60)
+        wait_for("the server", self._is_up)
 
     def kill_server(self) -> None:
         """Kills the server so that it can't say a word."""
@@ -94,12 +96,12 @@ class World:
             )
         self._children.append(process)
         if wait:
-            assert process.wait(180) == 0, (self.folder / "training.log").read_text()[-3000:]
+            assert process.wait(280) == 0, (self.folder / "training.log").read_text()[-3000:]
         return process
 
     def get(self, path: str) -> Any:
         """Reads from the API."""
-        with urllib.request.urlopen(f"{self.url}/api/{path}", timeout=20) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/{path}", timeout=PATIENCE) as answer:
             return json.load(answer)
 
     def runs(self) -> list[dict[str, Any]]:
@@ -112,7 +114,7 @@ class World:
         found: dict[str, Any] = self.get(f"runs/{run_id}")
         return found
 
-    def wait_state(self, run_id: str, *states: str, seconds: float = 40) -> dict[str, Any]:
+    def wait_state(self, run_id: str, *states: str, seconds: float = PATIENCE) -> dict[str, Any]:
         """Waits until a run is in one of some states, and returns it."""
 
         def look() -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from sqlalchemy import create_engine, text
 
+from tests.patience import PATIENCE
 from tests.postgres import find_postgres, temporary_postgres
 from trainwatch.server import migrate
 from trainwatch.server.db import Database
@@ -27,11 +28,11 @@ def running(settings: Settings) -> Iterator[Server]:
     thread = threading.Thread(target=server.run, args=(lambda _url: up.set(),))
     thread.start()
     try:
-        assert up.wait(20), "the server did not come up"
+        assert up.wait(PATIENCE), "the server did not come up"
         yield server
     finally:
         server.stop()
-        thread.join(15)
+        thread.join(PATIENCE)
         assert not thread.is_alive(), "the server did not stop"
 
 
@@ -51,7 +52,7 @@ def server(settings: Settings) -> Iterator[Server]:
 @pytest.fixture
 def client(server: Server) -> Iterator[httpx2.Client]:
     """A client of the server."""
-    with httpx2.Client(base_url=server.url, timeout=20) as found:
+    with httpx2.Client(base_url=server.url, timeout=PATIENCE) as found:
         yield found
 
 

@@ -6,6 +6,7 @@ import threading
 import pytest
 from sqlalchemy import insert, select, text
 
+from tests.patience import PATIENCE
 from trainwatch.server.db import Database, plain
 from trainwatch.server.models import points
 
@@ -32,17 +33,17 @@ def test_a_reader_neither_waits_for_a_writer_nor_sees_half_of_it(database: Datab
         with database.write() as connection:
             connection.execute(insert(points), [row])
             inside.set()
-            leave.wait(10)
+            leave.wait(PATIENCE)
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        assert inside.wait(10)
+        assert inside.wait(PATIENCE)
         with database.read() as connection:
             assert connection.execute(select(points)).all() == []
     finally:
         leave.set()
-        writer.join(10)
+        writer.join(PATIENCE)
     with database.read() as connection:
         assert len(connection.execute(select(points)).all()) == 1
 

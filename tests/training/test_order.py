@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
+from tests.patience import timing
 from tests.training.tiny import TinyModel, collate, of, read_events
 from trainwatch import TrainWatchCallback
 from trainwatch.events import RunStarted, StepEnded
@@ -163,12 +164,10 @@ def test_what_cannot_be_known_is_not_told(loader: Any) -> None:
 
 
 def test_a_million_samples_take_little_time() -> None:
-    import time
-
     lengths = np.random.default_rng(0).integers(1, 5000, 1_000_000)
     loader = DataLoader(
         range(1_000_000), batch_size=8, sampler=RandomSampler(range(1_000_000), generator=torch.Generator())
     )
-    began = time.perf_counter()
-    assert order_of(Plan(loader, 0, 100_000, 1), lengths, lambda: True) is not None
-    assert time.perf_counter() - began < 0.5
+    with timing() as timed:
+        assert order_of(Plan(loader, 0, 100_000, 1), lengths, lambda: True) is not None
+    assert timed.took < 0.5
