@@ -195,7 +195,8 @@ def test_the_peak_of_a_step_is_what_a_fast_sampler_sees() -> None:
         seen = max(size for moment, size in sampler.samples if began <= moment <= ended)
         assert peak == pytest.approx(seen, rel=0.05)
     heights = [peak for _, _, peak in peaks]
-    assert min(heights[0::3]) - max(heights[1::3]) > 40 * 1024 * 1024, "a long batch stands out of the short ones"
+    # By 50 MiB, less the one block of 10 that malloc may have kept meanwhile.
+    assert min(heights[0::3]) - max(heights[1::3]) > 30 * 1024 * 1024, "a long batch stands out of the short ones"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's high-water mark is Linux's")
