@@ -27,6 +27,7 @@ from tests.agent.scripted import (
     start_rank,
     wait_for,
 )
+from tests.patience import PATIENCE, timing
 from trainwatch import journal, settings
 from trainwatch.agent.lock import FolderLock
 from trainwatch.agent.sync import sync
@@ -152,9 +153,9 @@ def test_without_a_server_it_gives_up_and_says_what_is_left(tmp_path: Path) -> N
         ended_run(tmp_path, run)
     with serving() as server:
         nowhere = server.url
-    begin = time.monotonic()
-    report = sync(configured(tmp_path, nowhere), patience=0.5)
-    assert time.monotonic() - begin < 3
+    with timing() as timed:
+        report = sync(configured(tmp_path, nowhere), patience=0.5)
+    assert timed.took < 3
     assert report.left == [f"{run}/{NODE}" for run in ("aa", "bb", "cc")]
     assert "cannot ship" in report.problem
 
@@ -183,7 +184,7 @@ def test_what_an_agent_left_is_shipped_to_the_end(tmp_path: Path) -> None:
         rank.wait()
         wait_for(lambda: any(b"process_gone" in record.payload for record in journal.Reader(own).read()))
         agent.terminate()
-        assert agent.wait(5) == 0
+        assert agent.wait(PATIENCE) == 0
     with serving() as server:
         report = sync(configured(tmp_path, server.url))
         assert report.gone == 0  # the agent had said so already
@@ -194,7 +195,7 @@ def test_what_an_agent_left_is_shipped_to_the_end(tmp_path: Path) -> None:
 
 
 def answer(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=5) as response:
+    with urllib.request.urlopen(url, timeout=PATIENCE) as response:
         return json.load(response)
 
 
@@ -214,11 +215,10 @@ def test_agent_and_sync_against_the_real_server(tmp_path: Path) -> None:
         agent = start_agent(node_directory, url)
         with ending(rank, agent):
             directory = find_source(node_directory, "rank0")
-            wait_for(lambda: (directory / "acknowledged").exists())
-            time.sleep(1)
+            wait_for(lambda: journal.acknowledged(directory).sequence > 20)
             rank.kill()
             rank.wait()
-            assert agent.wait(20) == 0
+            assert agent.wait(PATIENCE) == 0
         assert (node_directory / "agent.log").read_text() == ""
         run = answer(f"{url}/api/runs/{RUN}")
         steps = sum(b"step_ended" in record.payload for record in journal.Reader(directory).read())
@@ -248,7 +248,7 @@ def test_a_pod_that_starts_again_on_a_fresh_disk_under_the_same_run_id_loses_not
             wait_for(lambda: list(pods[0].glob("rank0~*/acknowledged")))
             rank.kill()  # the agent lives long enough to see it
             rank.wait()
-            assert agent.wait(20) == 0
+            assert agent.wait(PATIENCE) == 0
         assert answer(f"{url}/api/runs/{RUN}")["state"] == "died"
         rank = start_rank(pods[1], steps=40, pause=0.05, ending="end")
         rank.send_signal(signal.SIGSTOP)  # on a busy machine it would be over before the agent has begun
@@ -256,8 +256,8 @@ def test_a_pod_that_starts_again_on_a_fresh_disk_under_the_same_run_id_loses_not
         with ending(rank, agent):
             wait_for(lambda: answer(f"{url}/api/runs/{RUN}")["state"] == "running")
             rank.send_signal(signal.SIGCONT)
-            rank.wait(20)
-            assert agent.wait(20) == 0
+            rank.wait(PATIENCE)
+            assert agent.wait(PATIENCE) == 0
         run = answer(f"{url}/api/runs/{RUN}")
         assert (run["state"], run["step"], run["trouble"]["lost"]) == ("finished", 40, {})
         for pod in pods:

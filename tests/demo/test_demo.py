@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("transformers")
 pytest.importorskip("fastapi")
 
+from tests.patience import PATIENCE
 from trainwatch.local import free_port, port_is_free
 
 pytestmark = pytest.mark.slow
@@ -52,7 +53,7 @@ class Terminal:
     def text(self) -> str:
         return self.screen.read_text("utf-8")
 
-    def wait_for(self, words: str, seconds: float = 120) -> None:
+    def wait_for(self, words: str, seconds: float = 200) -> None:
         end = time.monotonic() + seconds
         while words not in self.text():
             assert self.process.poll() is None, self.text()
@@ -62,7 +63,7 @@ class Terminal:
     def interrupt(self, number: int) -> int:
         # As a terminal does: to the whole group.
         os.killpg(self.process.pid, number)
-        return self.process.wait(30)
+        return self.process.wait(PATIENCE)
 
 
 @pytest.fixture
@@ -112,9 +113,10 @@ def test_a_signal_at_any_moment_leaves_no_process(terminals: Any) -> None:
     for delay in [0.3, 1.0, *(random.uniform(1, 12) for _ in range(2))]:
         terminal: Terminal = terminals("--scenario", "healthy", "--steps", "5000")
         time.sleep(delay)
+        begun = terminal.text() != ""
         status = terminal.interrupt(signal.SIGINT)
         # Before Python has even read the program, the signal is Python's own to answer.
-        assert status == 0 or delay < 1.5, (delay, status, terminal.text())
+        assert status == 0 or not begun, (delay, status, terminal.text())
         assert belonging_to(terminal.home) == [], delay
 
 
@@ -125,7 +127,7 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(terminals: Any, tmp_path: Pa
         home = tmp_path / "home"
         port = str(other.getsockname()[1])
         command = [sys.executable, "-m", "trainwatch", "demo", "--home", str(home), "--port", port]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1
     assert f"Port {port} is taken by another program. Choose another one with --port." in done.stderr
     assert "Traceback" not in done.stderr
@@ -136,7 +138,7 @@ def test_a_training_that_fails_is_told_with_the_end_of_its_log(terminals: Any) -
     terminal.wait_for("training: 5000 steps")
     (trainer,) = [p for p in belonging_to(terminal.home) if "trainwatch.demo.train" in p.cmdline()]
     trainer.kill()
-    assert terminal.process.wait(60) == 1
+    assert terminal.process.wait(PATIENCE) == 1
     assert "did not end as it was meant to (status -9)" in terminal.text()
     assert belonging_to(terminal.home) == []
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from tests.patience import PATIENCE
 from tests.probes.machine import describe
 from trainwatch.agent.ranks import RankState
 from trainwatch.agent.sample import Sampler
@@ -93,7 +94,7 @@ def child(code: str = "print(flush=True); input()") -> Iterator[int]:
         line = process.stdout.readline().strip()
         yield int(line) if line else process.pid
     finally:
-        process.communicate(b"\n", timeout=10)
+        process.communicate(b"\n", timeout=PATIENCE)
 
 
 _WITH_CHILD = (
@@ -118,7 +119,7 @@ def sample(environments: list[dict[str, Any]], story: list[list[Any]], numbered:
         with_child = subprocess.Popen(
             [sys.executable, "-c", _WITH_CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        stack.callback(with_child.communicate, "\n", timeout=10)
+        stack.callback(with_child.communicate, "\n", timeout=PATIENCE)
         assert with_child.stdout
         offspring = int(with_child.stdout.readline())
         pids = [with_child.pid, *(stack.enter_context(child()) for _ in environments[1:])]

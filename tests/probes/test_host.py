@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.patience import PATIENCE, wait_for
 from trainwatch.probes import cgroup, family, host
 
 GIB = 1 << 30
@@ -32,16 +33,13 @@ def test_this_process_is_measured_as_psutil_measures_it() -> None:
 def test_a_process_is_alive_until_it_is_not_also_as_a_zombie() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     created = host.started(process.pid)
-    assert created == pytest.approx(time.time(), abs=3)
+    assert created == pytest.approx(time.time(), abs=30)
     assert created is not None
     assert host.is_alive(process.pid, created)
     assert host.is_alive(process.pid, 0.0)
     assert not host.is_alive(process.pid, created - 100)
     process.kill()
-    deadline = time.monotonic() + 5
-    while host.is_alive(process.pid, created) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not host.is_alive(process.pid, created)  # nobody has waited for it yet
+    wait_for(lambda: not host.is_alive(process.pid, created))  # nobody has waited for it yet
     assert host.started(process.pid) is None
     process.communicate()
     assert not host.is_alive(process.pid, 0.0)
@@ -68,7 +66,7 @@ def test_a_tree_weighs_more_than_its_root() -> None:
         assert tree
         assert tree > 1.3 * root
     finally:
-        process.communicate(b"\n", timeout=10)
+        process.communicate(b"\n", timeout=PATIENCE)
 
 
 class Processes:

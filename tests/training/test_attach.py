@@ -305,9 +305,12 @@ def test_the_time_of_a_step_is_split(home: Path, tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path / "out", steps=6, data=Slow(64), policy=None)
     trainwatch.watch(trainer)
     trainer.train()
+    left = []
     for event in of(StepEnded, read_events(home))[1:]:
         values = event.values
         parts = values["train/compute_seconds"] + values["train/optimizer_seconds"]
-        assert parts == pytest.approx(values["train/step_seconds"], rel=0.05)
+        left.append(1.0 - parts / values["train/step_seconds"])
         assert values["train/data_seconds"] >= 0.03
         assert 0 <= values["train/padding_share"] < 1
+    # On a busy machine somebody else may have a turn between the parts, but not in each step.
+    assert -1e-6 <= min(left) < 0.05
