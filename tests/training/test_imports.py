@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 import trainwatch.rules
 
@@ -20,36 +23,44 @@ _TRAIN: Final = """
 import sys, tempfile
 from pathlib import Path
 from tests.training.tiny import TinyData, make_trainer
-{before}
-with tempfile.TemporaryDirectory() as folder:
-    # A NaN, because what is said of one must be there without the rules too.
-    data = TinyData(12, kinks=[5])
-    make_trainer(Path(folder), steps=6, data=data).train()
-print(*sorted(name for name in sys.modules if name.partition(".")[0] == "trainwatch"))
+
+def train():
+    with tempfile.TemporaryDirectory() as folder:
+        # A NaN, because what is said of one must be there without the rules too.
+        data = TinyData(12, kinks=[5])
+        make_trainer(Path(folder), steps=6, data=data).train()
+    print(*sorted(name for name in sys.modules if name.partition(".")[0] == "trainwatch"))
+
+train()
+import trainwatch; from trainwatch.training.rule_settings import collect
+from trainwatch.settings import load
+assert collect({'loss_spike': {'action': 'halt'}}, load(), Path('/'))[0]
+train()
 """
 
 
-def loaded_by_a_training(before: str = "") -> set[str]:
-    code = _TRAIN.format(before=before)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
-    return set(done.stdout.splitlines()[-1].split())
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> list[set[str]]:
+    """The modules of a process after a training, and after another one with settings of rules."""
+    environment = {**os.environ, "TRAINWATCH_AGENT": "0", "TRAINWATCH_HOME": str(tmp_path_factory.mktemp("home"))}
+    done = subprocess.run(
+        [sys.executable, "-c", _TRAIN], capture_output=True, text=True, timeout=300, check=True, env=environment
+    )
+    return [set(line.split()) for line in done.stdout.splitlines()[-2:]]
 
 
-def test_a_training_imports_no_rule_that_it_does_not_need(home: Path) -> None:
-    loaded = loaded_by_a_training()
-    assert "trainwatch.training.watcher" in loaded
-    parts = {name.split(".")[1] for name in loaded if "." in name}
+def test_a_training_imports_no_rule_that_it_does_not_need(loaded: list[set[str]]) -> None:
+    assert "trainwatch.training.watcher" in loaded[0]
+    parts = {name.split(".")[1] for name in loaded[0] if "." in name}
     assert not parts & {"agent", "charts", "cli", "demo", "forecast", "importing", "server"}
-    rules = {name.split(".")[2] for name in loaded if name.startswith("trainwatch.rules.")}
+    rules = {name.split(".")[2] for name in loaded[0] if name.startswith("trainwatch.rules.")}
     assert rules & RULE_FILES <= NEEDED
 
 
-def test_a_training_with_settings_of_rules_checks_them_against_all_rules(home: Path) -> None:
+def test_a_training_with_settings_of_rules_checks_them_against_all_rules(loaded: list[set[str]]) -> None:
     """The rules are there for whoever sets one: a module that is never found would pass the test above too."""
-    before = "import trainwatch; from trainwatch.training.rule_settings import collect\n"
-    before += "from trainwatch.settings import load\n"
-    before += "assert collect({'loss_spike': {'action': 'halt'}}, load(), Path('/'))[0]"
-    assert {"trainwatch.rules.registry", "trainwatch.rules.loss_spike"} <= loaded_by_a_training(before)
+    assert {"trainwatch.rules.registry", "trainwatch.rules.loss_spike"} <= loaded[1]
+    assert "trainwatch.rules.loss_spike" not in loaded[0]
 
 
 def test_the_public_names_of_the_rules_are_found_when_asked_for() -> None:
