@@ -29,7 +29,7 @@ def train():
         # A NaN, because what is said of one must be there without the rules too.
         data = TinyData(12, kinks=[5])
         make_trainer(Path(folder), steps=6, data=data).train()
-    print(*sorted(name for name in sys.modules if name.partition(".")[0] == "trainwatch"))
+    print("loaded:", *sorted(name for name in sys.modules if name.partition(".")[0] == "trainwatch"))
 
 train()
 import trainwatch; from trainwatch.training.rule_settings import collect
@@ -46,7 +46,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> list[set[str]]:
     done = subprocess.run(
         [sys.executable, "-c", _TRAIN], capture_output=True, text=True, timeout=300, check=True, env=environment
     )
-    return [set(line.split()) for line in done.stdout.splitlines()[-2:]]
+    return [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("loaded:")]
 
 
 def test_a_training_imports_no_rule_that_it_does_not_need(loaded: list[set[str]]) -> None:
