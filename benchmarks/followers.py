@@ -27,6 +27,7 @@ RUN: Final = "followed"
 MANY: Final = 200
 _WARM: Final = 300
 _STATEMENTS: Final = re.compile(r'^trainwatch_database_query_duration_seconds_count\{operation="select"\} (\S+)', re.M)
+_MADE: Final = re.compile(r'^trainwatch_shared_answers_total\{how="made"\} (\S+)', re.M)
 
 
 @dataclass
@@ -113,6 +114,7 @@ class Phase:
     followers: int
     seconds: float
     statements: float
+    made: float
     seen: Seen
 
     @property
@@ -125,30 +127,32 @@ def measure(world: World, followers: int, seconds: float) -> Phase:
     """Lets some followers follow for some seconds."""
     seen = Seen()
 
-    async def main() -> tuple[float, float]:
+    async def main() -> tuple[float, float, float]:
         tasks = [asyncio.create_task(Follower(world.port, seen).follow()) for _ in range(followers)]
         await asyncio.sleep(3)  # all are there
-        before, began = await asyncio.to_thread(_selects, world.url), time.perf_counter()
+        before, began = await asyncio.to_thread(_counted, world.url), time.perf_counter()
         seen.told = seen.answers = seen.unchanged = 0
         seen.took.clear()
         await asyncio.sleep(seconds)
         took = time.perf_counter() - began
-        statements = await asyncio.to_thread(_selects, world.url) - before
+        after = await asyncio.to_thread(_counted, world.url)
         for task in tasks:
             task.cancel()
         for result in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(result, Exception):
                 raise result
-        return took, statements
+        return took, after[0] - before[0], after[1] - before[1]
 
-    took, statements = asyncio.run(main())
-    return Phase(followers, took, statements, seen)
+    took, statements, made = asyncio.run(main())
+    return Phase(followers, took, statements, made, seen)
 
 
-def _selects(url: str) -> float:
+def _counted(url: str) -> tuple[float, float]:
+    """Returns how many statements read from the database so far, and how many answers were made."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=20) as answer:
-        found = _STATEMENTS.search(answer.read().decode())
-    return float(found[1]) if found else 0.0
+        text = answer.read().decode()
+    found = [pattern.search(text) for pattern in (_STATEMENTS, _MADE)]
+    return tuple(float(one[1]) if one else 0.0 for one in found)
 
 
 class Training(threading.Thread):
@@ -210,6 +214,15 @@ def add(report: Report, phases: list[Phase]) -> None:
         report.one(f"SELECT statements a second, {phase.followers} followers", phase.rate, "/s")
     report.one(
         f"what {many.followers} followers cost, in those of one", (many.rate - nobody.rate) / alone, "", target=2.0
+    )
+    made = many.made / many.seconds / len(Follower.paths)
+    asked = many.seen.answers / many.seconds / len(Follower.paths)
+    report.one(
+        f"times a second that the server makes the page, and the figure, for {many.followers} followers",
+        made,
+        "/s",
+        target=1.2,
+        note=f"each is asked for {asked:.0f} times; a step comes once a second",
     )
     report.one("changes told, of each follower", many.seen.told / many.followers / many.seconds, "/s")
     report.one("answers", many.seen.answers / many.seconds, "/s")

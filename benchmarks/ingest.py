@@ -10,17 +10,18 @@ connection, one transaction for each shipment.
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import psutil
 
 from benchmarks.support.load import POINTS_A_STEP, Load, Outcome, Plan
+from benchmarks.support.mlflow import running_mlflow
 from benchmarks.support.report import Report, options, quantile, say
 from benchmarks.support.stores import Store, rows_of, store
 from tests.e2e.world import World
@@ -156,10 +157,38 @@ class Bench:
         return times.user + times.system
 
 
+def _beside_mlflow(report: Report, command: str, quick: bool) -> None:
+    """Measures MLflow's server and ours in turns, both on SQLite, each at its best request size."""
+    turns = 3 if quick else 8
+    with tempfile.TemporaryDirectory() as its, tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder))
+        with store("sqlite", Path(folder)) as found, running_mlflow(command, Path(its)) as mlflow:
+            world.environment["TRAINWATCH_DATABASE"] = found.url
+            try:
+                world.start_server()
+                for agents in (1, 8):
+                    ours: list[float] = []
+                    theirs: list[float] = []
+                    for turn in range(turns):
+                        say(f"MLflow, {agents} agents: turn {turn + 1} of {turns}")
+                        plan = Plan(world.url, f"beside{agents}-{turn}", agents, max(1, 8 // agents), _BACKLOG)
+                        ours.append(plan.points / Load(plan).go().seconds)
+                        theirs.append(mlflow.rate(agents, max(2, 24 // agents)))
+                    report.many(f"MLflow: points a second through HTTP, {agents} agents", theirs, "1/s")
+                    report.many(
+                        f"TrainWatch to MLflow, {agents} agents",
+                        [one / other for one, other in zip(ours, theirs, strict=True)],
+                        note="in turns, both on SQLite; at least 20 is wanted",
+                    )
+            finally:
+                world.close()
+
+
 def main() -> None:
     """Measures."""
     parser = options(__doc__)
     parser.add_argument("--only", choices=("sqlite", "postgres"), help="one kind of database")
+    parser.add_argument("--mlflow", default=shutil.which("mlflow"), help="the program mlflow, of any environment")
     chosen = parser.parse_args()
     report = Report("ingest", chosen.quick)
     for kind in ("sqlite", "postgres"):
@@ -171,8 +200,12 @@ def main() -> None:
                 Bench(kind, found, world, chosen.quick).run(report)
             finally:
                 world.close()
-    if find_spec("mlflow") is None:
-        report.note("MLflow is not installed here: install it beside TrainWatch to have its server in the same table.")
+    if chosen.mlflow:
+        _beside_mlflow(report, chosen.mlflow, chosen.quick)
+    else:
+        report.note(
+            "MLflow is not installed here; name its program with --mlflow to have its server in the same table."
+        )
     report.note(
         "Server, database and agents share the machine's cores. Postgres runs with fsync and synchronous commit."
     )

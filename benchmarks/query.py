@@ -21,9 +21,10 @@ from benchmarks.support.report import Report, options, quantile, say
 from benchmarks.support.stores import store
 from trainwatch import events
 from trainwatch.charts import Chart, chart_for
-from trainwatch.server import drawing, migrate, rolling, upkeep
+from trainwatch.server import drawing, migrate, upkeep
 from trainwatch.server.db import Database
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
+from trainwatch.server.jobs import rolling
 from trainwatch.server.models import chunks, series
 from trainwatch.server.store import removal
 from trainwatch.server.store import runs as run_store

@@ -17,7 +17,7 @@ from tests.postgres import temporary_postgres
 from tests.server.shipping import RUN, batch, shipment, started, step
 from trainwatch.server import migrate
 from trainwatch.server.db import Database
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
 
 PATH: Final = Path(trainwatch.__file__).parent.parent / "deploy" / "grafana" / "runs-postgres.json"
 DASHBOARD: Final[dict[str, Any]] = json.loads(PATH.read_text("utf-8"))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.server.test_periodic import note
 from trainwatch.server.app import create_app
-from trainwatch.server.periodic import Job, Runner
+from trainwatch.server.jobs.runner import Job, Runner
 from trainwatch.server.services import Services
 from trainwatch.server.settings import Settings
 from trainwatch.server.store.leases import Outdated

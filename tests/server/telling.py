@@ -12,7 +12,7 @@ from trainwatch.events import FindingRaised
 from trainwatch.server.db import Database
 from trainwatch.server.delivery.addresses import Guard
 from trainwatch.server.delivery.sender import Sender
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
 from trainwatch.server.models import deliveries
 from trainwatch.server.store import channels
 from trainwatch.server.store import deliveries as store

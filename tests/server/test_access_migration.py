@@ -11,7 +11,7 @@ from tests.server.shipping import RUN, batch, shipment, started
 from trainwatch.server import migrate
 from trainwatch.server.access import Keyring
 from trainwatch.server.db import Database
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
 from trainwatch.server.settings import Settings
 
 

@@ -11,8 +11,8 @@ import pytest
 from tests.server.shipping import RUN, T0, batch, ended, send, shipment, started, step
 from trainwatch.events import FindingRaised
 from trainwatch.server.db import Database
-from trainwatch.server.ingest import Ingest
-from trainwatch.server.language import preferred
+from trainwatch.server.http.language import preferred
+from trainwatch.server.ingest.shipments import Ingest
 from trainwatch.server.store import runs
 
 

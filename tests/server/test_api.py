@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from tests.server.shipping import RUN, batch, send, started, step
-from trainwatch.server import apidoc
 from trainwatch.server.app import create_app
+from trainwatch.server.http import apidoc
 from trainwatch.server.settings import Settings
 
 DOCUMENT = create_app(Settings(database="sqlite:///never-opened.db")).openapi()

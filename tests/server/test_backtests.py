@@ -11,7 +11,7 @@ from trainwatch import events, journal
 from trainwatch.events import AnyEvent, Event
 from trainwatch.rules import RULES
 from trainwatch.server.db import Database
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
 from trainwatch.server.routes import backtests
 from trainwatch.server.store import rebuilt
 

@@ -286,10 +286,10 @@ def test_after_a_day_it_is_given_up_with_the_reason(telling: Telling, receiver: 
     telling.channel(receiver.url)
     telling.tell(finding(1))
     receiver.script = [Answered(503, body=b"busy")] * 200
-    while telling.now < NOON + 23.9 * HOUR:
+    while telling.now < NOON + 23.8 * HOUR:
         telling.send(600)
     assert telling.states() == ["waiting"]
-    telling.now = NOON + 24.1 * HOUR
+    telling.now = NOON + 24.8 * HOUR  # the next attempt is due 36 minutes after the last, at the latest
     telling.sender.start()
     telling.sender.close()
     [row] = telling.rows()

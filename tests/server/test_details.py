@@ -11,7 +11,7 @@ import pytest
 from tests.server.shipping import RUN, T0, batch, ended, send, started, step
 from trainwatch import events
 from trainwatch.events import TensorSummary
-from trainwatch.server.headroom import memory_used
+from trainwatch.server.ingest.headroom import memory_used
 
 GIB = 2.0**30
 

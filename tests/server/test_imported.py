@@ -6,9 +6,9 @@ import math
 
 from tests.server.shipping import RUN, T0, batch, shipment, started, step
 from trainwatch import events, journal
-from trainwatch.server import liveness
 from trainwatch.server.db import Database
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
+from trainwatch.server.jobs import silence
 from trainwatch.server.store import runs
 
 CONTENT = [
@@ -34,7 +34,7 @@ def test_its_step_and_losses_are_those_that_were_logged(database: Database) -> N
 
 def test_without_an_end_it_is_lost_at_once_and_that_is_no_alarm(sqlite: Database) -> None:
     ship(sqlite, journal.IMPORTED_NODE, [*CONTENT, step(21)])
-    assert liveness.mark_silent(sqlite, now=T0 + 1000, lost_after=60) == []
+    assert silence.mark_silent(sqlite, now=T0 + 1000, lost_after=60) == []
     with sqlite.read() as connection:
         (run,) = runs.listing(connection, project=None, state=None, limit=1, offset=0, now=T0).runs
         assert not runs.takes_commands(connection, RUN)
@@ -45,7 +45,7 @@ def test_without_an_end_it_is_lost_at_once_and_that_is_no_alarm(sqlite: Database
 
 def test_a_run_that_falls_silent_is_an_alarm(sqlite: Database) -> None:
     ship(sqlite, "node1", [*CONTENT, step(21)])
-    assert [run for run, _ in liveness.mark_silent(sqlite, now=T0 + 1000, lost_after=60)] == [RUN]
+    assert [run for run, _ in silence.mark_silent(sqlite, now=T0 + 1000, lost_after=60)] == [RUN]
     with sqlite.read() as connection:
         (run,) = runs.listing(connection, project=None, state=None, limit=1, offset=0, now=T0).runs
     assert run.state == "lost"

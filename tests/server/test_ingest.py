@@ -15,7 +15,7 @@ import zstandard
 from tests.server.shipping import NODE, RUN, T0, batch, ended, send, shipment, started, step
 from trainwatch import events
 from trainwatch.server.db import Database
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
 from trainwatch.server.store import points, records, runs
 from trainwatch.shipment import Batch, Command
 

@@ -12,7 +12,7 @@ from tests.patience import timing
 from tests.server.shipping import RUN, T0, batch, send, shipment, started
 from trainwatch import events
 from trainwatch.server.db import Database
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
 from trainwatch.server.models import layer_chunks, layer_sets
 from trainwatch.server.store import layers
 from trainwatch.server.store.layer_codec import Grid, grid, pack_grid, pack_places, unpack_grid, unpack_places

@@ -9,7 +9,8 @@ from trainwatch import events
 from trainwatch.rules import RULES, Engine
 from trainwatch.server import drawing, liveness
 from trainwatch.server.db import Database
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
+from trainwatch.server.jobs import silence
 from trainwatch.server.store import alerts as alert_store
 from trainwatch.server.store import points, records, runs
 from trainwatch.server.store.records import Rank
@@ -106,13 +107,13 @@ def test_a_silent_run_is_lost_and_comes_back_by_a_heartbeat_alone(database: Data
     ingest = Ingest(database, lambda run, version: told.append((run, version)), clock)
     ingest.accept(shipment(batch([started(), step(1)])))
     clock.now += 59
-    assert liveness.mark_silent(database, now=clock(), lost_after=60) == []
+    assert silence.mark_silent(database, now=clock(), lost_after=60) == []
     ingest.accept(shipment(runs=[RUN]))
     clock.now += 59
-    assert liveness.mark_silent(database, now=clock(), lost_after=60) == []
+    assert silence.mark_silent(database, now=clock(), lost_after=60) == []
     clock.now += 2
-    assert liveness.mark_silent(database, now=clock(), lost_after=60) == [(RUN, 2)]
-    assert liveness.mark_silent(database, now=clock(), lost_after=60) == []
+    assert silence.mark_silent(database, now=clock(), lost_after=60) == [(RUN, 2)]
+    assert silence.mark_silent(database, now=clock(), lost_after=60) == []
     found = detail(database)
     assert found.state == "lost"
     assert "Nothing was heard" in found.sentence
@@ -121,7 +122,7 @@ def test_a_silent_run_is_lost_and_comes_back_by_a_heartbeat_alone(database: Data
     assert detail(database).state == "running"
     assert told == [(RUN, 1), (RUN, 3)]
     clock.now += 61
-    liveness.mark_silent(database, now=clock(), lost_after=60)
+    silence.mark_silent(database, now=clock(), lost_after=60)
     ingest.accept(shipment(batch([step(2)], first=2)))
     assert detail(database).state == "running"
 
@@ -137,7 +138,7 @@ def test_a_lost_run_is_an_alert_until_it_is_heard_again(database: Database) -> N
     ingest.accept(shipment(batch([started(), step(5)])))
     clock.now += 61
     assert alerts() == []
-    liveness.mark_silent(database, now=clock(), lost_after=60)
+    silence.mark_silent(database, now=clock(), lost_after=60)
     assert alerts() == [("run_lost", "warning", "firing", 5)]
     (shown,) = detail(database).alerts
     assert shown.sentence == "Nothing was heard of the run for 61 s; its last step was 5."
@@ -146,7 +147,7 @@ def test_a_lost_run_is_an_alert_until_it_is_heard_again(database: Database) -> N
     assert alerts() == [("run_lost", "warning", "resolved", 5)]
     assert "for 161 s" in detail(database).alerts[0].sentence
     clock.now += 61
-    liveness.mark_silent(database, now=clock(), lost_after=60)
+    silence.mark_silent(database, now=clock(), lost_after=60)
     assert alerts() == [("run_lost", "warning", "firing", 5)]
     ingest.accept(shipment(batch([step(6), ended(6)], first=2)))
     assert alerts()[0][2] == "resolved"
@@ -157,7 +158,7 @@ def test_a_run_that_ended_is_never_lost(database: Database) -> None:
     ingest = Ingest(database, lambda _run, _version: None, clock)
     ingest.accept(shipment(batch([started(), step(5), ended(5)])))
     clock.now += 1000
-    liveness.mark_silent(database, now=clock(), lost_after=60)
+    silence.mark_silent(database, now=clock(), lost_after=60)
     with database.read() as connection:
         assert alert_store.alerts_of(connection, RUN, 0.0) == []
 
@@ -256,7 +257,7 @@ def test_a_callback_on_rank_0_alone_is_enough(database: Database) -> None:
     ingest.accept(shipment(batch([started(world_size=2), step(1), ended(1)])))
     assert detail(database).state == "running"
     clock.now += 61
-    liveness.mark_silent(database, now=clock(), lost_after=60)
+    silence.mark_silent(database, now=clock(), lost_after=60)
     assert detail(database).state == "finished"
 
 
@@ -386,7 +387,7 @@ def test_a_failure_is_said_in_the_words_of_its_rule(database: Database) -> None:
 
 
 def look(database: Database, now: float) -> None:
-    liveness.mark_silent(database, now=now, late_after=20, lost_after=60)
+    silence.mark_silent(database, now=now, late_after=20, lost_after=60)
 
 
 def test_a_run_is_late_before_it_is_lost_and_says_what_was_last_known(database: Database) -> None:

@@ -16,8 +16,8 @@ from pydantic import SecretStr
 
 from tests.server.shipping import RUN
 from tests.server.test_serve import process
-from trainwatch.server import logs
 from trainwatch.server.settings import Settings
+from trainwatch.server.telemetry import logs
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -31,7 +31,7 @@ def lines(home: Path, *requests: tuple[str, str, dict[str, str]], **changes: str
         child.wait(10)
         assert child.stderr is not None
         found = [json.loads(line) for line in child.stderr.read().splitlines()]
-    return [line for line in found if line["logger"] == "trainwatch.server.observe"]
+    return [line for line in found if line["logger"] == "trainwatch.server.http.observe"]
 
 
 def test_a_refused_request_is_one_line_that_tells_no_secret(tmp_path: Path) -> None:

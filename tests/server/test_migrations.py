@@ -10,9 +10,10 @@ from sqlalchemy import inspect, text
 
 from tests.server.shipping import batch, shipment, started, step
 from tests.server.telling import Telling, finding
-from trainwatch.server import migrate, models, rolling, upkeep
+from trainwatch.server import migrate, models, upkeep
 from trainwatch.server.db import Database, metadata
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
+from trainwatch.server.jobs import rolling
 from trainwatch.server.settings import Refused
 from trainwatch.server.store import channels, points, records, removal, runs
 

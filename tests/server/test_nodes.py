@@ -11,8 +11,8 @@ import pytest
 from tests.server.shipping import RUN, T0, batch, send, started
 from trainwatch import events
 from trainwatch.server.db import Database
+from trainwatch.server.jobs.nodes import compare_nodes
 from trainwatch.server.main import Server
-from trainwatch.server.nodes import compare_nodes
 from trainwatch.server.settings import Settings
 
 GIB = 2.0**30

@@ -19,8 +19,8 @@ from trainwatch.server import migrate
 from trainwatch.server.app import create_app
 from trainwatch.server.clock import DatabaseClock
 from trainwatch.server.db import Database
+from trainwatch.server.jobs.runner import Job, Runner
 from trainwatch.server.models import leases
-from trainwatch.server.periodic import Job, Runner
 from trainwatch.server.services import Services
 from trainwatch.server.settings import Settings
 

@@ -10,7 +10,7 @@ from tests.patience import timing
 from tests.server.shipping import RUN, batch, shipment
 from trainwatch import events
 from trainwatch.server.db import Database
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
 from trainwatch.server.models import chunks
 from trainwatch.server.models import points as rows
 from trainwatch.server.store import codec, points

@@ -9,9 +9,9 @@ from sqlalchemy import func, select
 
 from tests.server.shipping import RUN, batch, ended, send, shipment, started, step
 from trainwatch import events
-from trainwatch.server import retention
 from trainwatch.server.db import Database, metadata
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
+from trainwatch.server.jobs import retention
 from trainwatch.server.models import chunks, deleted_runs, rollups, series
 from trainwatch.server.models import points as rows
 from trainwatch.server.store import points, removal

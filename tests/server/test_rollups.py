@@ -10,9 +10,9 @@ from sqlalchemy import func, select
 
 from tests.server.shipping import RUN, batch, shipment, started
 from trainwatch.charts.attempts import Cut
-from trainwatch.server import rolling
 from trainwatch.server.db import Database
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
+from trainwatch.server.jobs import rolling
 from trainwatch.server.models import rollups as table
 from trainwatch.server.store import points, rollups
 from trainwatch.server.store.codec import Columns, pack_chosen, unpack_chosen

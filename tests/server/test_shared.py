@@ -131,6 +131,13 @@ def test_many_who_ask_at_once_cost_one_query(settings: Settings) -> None:
             assert set(pool.map(ask, range(16))) == {2}
         # Not one exactly: on a busy machine some come a second later, and the job that looks for silence looks too.
         assert of_runs(statements) <= 5 * alone + 5
+        counts = server.services.telemetry.exposition("")[0].decode()
+        made, shared = (
+            float(counts.partition(f'trainwatch_shared_answers_total{{how="{how}"}} ')[2].split()[0])
+            for how in ("made", "shared")
+        )
+        assert made + shared == 17
+        assert made <= 6
 
 
 def test_the_application_shares_per_server(settings: Settings) -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from trainwatch.server.sparkline import CAPACITY, Sparkline
+from trainwatch.server.store.sparkline import CAPACITY, Sparkline
 
 
 def test_a_short_one_shows_every_point() -> None:

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.server.shipping import batch, shipment, started, step
 from trainwatch import events
 from trainwatch.server.db import Database
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
+from trainwatch.server.ingest.together import Together
 from trainwatch.server.store import points
-from trainwatch.server.together import Together
 
 
 class Slow:

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import running
-from trainwatch.server import ui
+from trainwatch.server.http import ui
 from trainwatch.server.settings import Settings
 
 

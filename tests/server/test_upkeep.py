@@ -14,9 +14,10 @@ from sqlalchemy import delete, select, text, update
 from tests.server.shipping import batch, ended, shipment, started, step
 from trainwatch import events
 from trainwatch.cli import main
-from trainwatch.server import archive, migrate, rolling, upkeep
+from trainwatch.server import archive, migrate, upkeep
 from trainwatch.server.db import Database
-from trainwatch.server.ingest import Ingest
+from trainwatch.server.ingest.shipments import Ingest
+from trainwatch.server.jobs import rolling
 from trainwatch.server.models import chunks, rollups, series
 from trainwatch.server.models import points as rows
 from trainwatch.server.settings import Refused

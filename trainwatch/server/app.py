@@ -16,40 +16,30 @@ from sqlalchemy import exc
 from starlette.responses import JSONResponse
 
 from trainwatch import __version__
-from trainwatch.server import apidoc, liveness, methods, migrate, nodes, retention, rolling, ui
+from trainwatch.server import migrate
 from trainwatch.server.access import HEADERS, Gate, Keyring, Limits
 from trainwatch.server.access.oidc import Sso
 from trainwatch.server.clock import DatabaseClock
-from trainwatch.server.compress import Compress
 from trainwatch.server.db import Database
 from trainwatch.server.delivery import sender
-from trainwatch.server.gauges import Gauges
-from trainwatch.server.ingest import Ingest
-from trainwatch.server.live import Live
-from trainwatch.server.logs import request_id
-from trainwatch.server.observe import REQUEST_ID, Observe
-from trainwatch.server.periodic import Job, Runner
+from trainwatch.server.http import apidoc, methods, ui
+from trainwatch.server.http.compress import Compress
+from trainwatch.server.http.observe import REQUEST_ID, Observe
+from trainwatch.server.http.version import Versioned
+from trainwatch.server.ingest.shipments import Ingest
+from trainwatch.server.jobs.registry import all_jobs
+from trainwatch.server.jobs.runner import Runner
+from trainwatch.server.live.shared import Forget, Shared
+from trainwatch.server.live.updates import Live
 from trainwatch.server.routes import api, metrics
 from trainwatch.server.services import Services
 from trainwatch.server.settings import Settings
-from trainwatch.server.shared import Forget, Shared
 from trainwatch.server.store import leases
-from trainwatch.server.telemetry import Telemetry
-from trainwatch.server.version import Versioned
+from trainwatch.server.telemetry.counting import Telemetry
+from trainwatch.server.telemetry.gauges import Gauges
+from trainwatch.server.telemetry.logs import request_id
 
 _INGEST_THREADS = 24  # they wait for each other more than they work; see together.py
-
-
-def jobs() -> tuple[Job, ...]:
-    """Returns what a server does now and then, anew: some jobs remember something."""
-    return (
-        Job("liveness", lambda settings: settings.liveness_seconds, liveness.run),
-        Job("nodes", nodes.EVERY_SECONDS, nodes.Comparing()),
-        Job("rollups", rolling.EVERY_SECONDS, rolling.run),
-        Job("retention", retention.EVERY_SECONDS, retention.run),
-        Job("delivery", sender.EVERY_SECONDS, sender.run, alone=False),
-        Job("delivery_record", sender.PRUNE_EVERY_SECONDS, sender.prune),
-    )
 
 
 def create_app(settings: Settings, *, clock: Callable[[], float] | None = None) -> FastAPI:
@@ -72,8 +62,8 @@ def create_app(settings: Settings, *, clock: Callable[[], float] | None = None) 
     database = Database(settings.database_url)
     telemetry.watch(database.engine)
     live = Live()
-    shared = Shared(live.changed_at)
-    runner = Runner(jobs())
+    shared = Shared(live.changed_at, telemetry.answered)
+    runner = Runner(all_jobs())
     database.wake = runner.wake
     if clock is None:
         clock = time.time if database.kind == "sqlite" else DatabaseClock()

@@ -1,10 +1,10 @@
-"""What state a run is in: pure decisions, and the task that notices silence."""
+"""What state a run is in, by what is known of its ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
@@ -12,12 +12,8 @@ from trainwatch import journal
 from trainwatch.events import AlertState, FindingRaised
 from trainwatch.rules.ended import RUN_LOST
 from trainwatch.rules.halting import COMMAND
-from trainwatch.server.db import Database
 from trainwatch.server.store import alerts, records
 from trainwatch.server.store.records import Rank, Run
-
-if TYPE_CHECKING:
-    from trainwatch.server.services import Services
 
 RUNNING: Final = "running"
 LATE: Final = "late"
@@ -152,64 +148,3 @@ def tell_lost(connection: Connection, run: Run, *, now: float, silent_since: flo
         time=now, rule=RUN_LOST, severity="warning", step=run.step, parameters=parameters, state=state
     )
     alerts.raise_alerts(connection, run.id, [found], now=now)
-
-
-def mark_silent(
-    database: Database, *, now: float, lost_after: float, late_after: float | None = None
-) -> list[tuple[str, int]]:
-    """Marks the runs of which nothing was heard for a while as late, and those of which nothing was heard for long.
-
-    What counts is when a shipment or a heartbeat came here: the clocks of the machines that train do not.
-
-    Args:
-        database: The database.
-        now: The database's clock.
-        lost_after: Seconds of silence that are too many.
-        late_after: Seconds of silence that are to be noticed; None: no run is ever late.
-
-    Returns:
-        The ids and new versions of the runs that changed.
-    """
-    late_after = lost_after if late_after is None else min(late_after, lost_after)
-    with database.read() as connection:
-        silent = records.silent_since(connection, (RUNNING,), now - late_after)
-        silent += records.silent_since(connection, (LATE,), now - lost_after)
-    if not silent:
-        return []
-    changed = []
-    with database.write() as connection:
-        for run in records.lock_runs(connection, silent).values():
-            if run.state not in (RUNNING, LATE) or run.heard_at >= now - late_after:
-                continue  # heard in the meantime
-            if run.heard_at < now - lost_after:
-                _lose(connection, run, now)
-            elif run.state == RUNNING and run.node != journal.IMPORTED_NODE:
-                run.state = LATE
-            else:
-                continue
-            run.version += 1
-            records.save_run(connection, run, described=False)
-            changed.append((run.id, run.version))
-    return changed
-
-
-def _lose(connection: Connection, run: Run, now: float) -> None:
-    """Settles a run that was silent for long: what is known of its ranks may tell how it ended."""
-    found = judge(run, records.ranks_of(connection, run.id).values(), silent=True)
-    if found is not None:
-        settle(run, found)
-        records.close_commands(connection, run.id)
-        return
-    run.state = LOST
-    if run.node != journal.IMPORTED_NODE:  # its file does not say how it ended, and that is no alarm
-        tell_lost(connection, run, now=now, silent_since=run.heard_at, state="firing")
-
-
-def run(services: Services) -> None:
-    """Looks for silent runs once."""
-    settings = services.settings
-    changed = mark_silent(
-        services.database, now=services.clock(), lost_after=settings.lost_after, late_after=settings.late_after
-    )
-    for run_id, version in changed:
-        services.live.publish(run_id, version)

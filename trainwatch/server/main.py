@@ -9,12 +9,13 @@ from typing import Final
 
 import uvicorn
 
-from trainwatch.server import logs, migrate
+from trainwatch.server import migrate
 from trainwatch.server.app import create_app
 from trainwatch.server.db import Database
-from trainwatch.server.live import Live
+from trainwatch.server.live.updates import Live
 from trainwatch.server.services import Services
 from trainwatch.server.settings import Refused, Settings
+from trainwatch.server.telemetry import logs
 
 logger = logging.getLogger(__name__)
 

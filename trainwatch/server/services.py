@@ -17,14 +17,14 @@ from trainwatch.server.access.oidc import Sso
 from trainwatch.server.clock import DatabaseClock
 from trainwatch.server.db import Database
 from trainwatch.server.delivery.sender import Sender
-from trainwatch.server.ingest import Ingest
-from trainwatch.server.live import Live
-from trainwatch.server.periodic import Runner
+from trainwatch.server.ingest.shipments import Ingest
+from trainwatch.server.jobs.runner import Runner
+from trainwatch.server.live.shared import Shared
+from trainwatch.server.live.updates import Live
 from trainwatch.server.schemas import Problem
 from trainwatch.server.settings import Settings
-from trainwatch.server.shared import Shared
 from trainwatch.server.store import runs
-from trainwatch.server.telemetry import Telemetry
+from trainwatch.server.telemetry.counting import Telemetry
 
 
 @dataclass(frozen=True)

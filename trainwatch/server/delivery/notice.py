@@ -12,7 +12,7 @@ from sqlalchemy import Row
 
 from trainwatch.rules.wording import sentence
 from trainwatch.rules.wording.telling import phrase
-from trainwatch.server.sparkline import Sparkline
+from trainwatch.server.store.sparkline import Sparkline
 
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _NONFINITE: Final = "✕"

@@ -11,7 +11,7 @@ from trainwatch.server.delivery import http
 from trainwatch.server.delivery.kinds import Context, Kind
 from trainwatch.server.delivery.notice import Message, Notice
 from trainwatch.server.delivery.retry import Answer
-from trainwatch.server.spelling import spelled
+from trainwatch.server.http.spelling import spelled
 
 DELIVERY: Final = "X-TrainWatch-Delivery"
 SIGNATURE: Final = "X-TrainWatch-Signature"

@@ -14,7 +14,7 @@ from trainwatch.rules.replay import Replayed, replay
 from trainwatch.rules.settings import SettingsError, options_of
 from trainwatch.rules.wording import sentence
 from trainwatch.server.access import PrincipalDep, clipped
-from trainwatch.server.language import LanguageDep
+from trainwatch.server.http.language import LanguageDep
 from trainwatch.server.schemas import Problem
 from trainwatch.server.schemas.rules import Backtest, BacktestFinding, BacktestRequest, BacktestRun
 from trainwatch.server.services import ServicesDep

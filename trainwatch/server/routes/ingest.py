@@ -9,9 +9,9 @@ import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, HTTPException, Request, Response
 
-from trainwatch.server import body
 from trainwatch.server.access import Principal, PrincipalDep
 from trainwatch.server.access.shipping import NotYours, own_part
+from trainwatch.server.ingest import body
 from trainwatch.server.schemas import Problem
 from trainwatch.server.services import Services, ServicesDep
 

@@ -10,7 +10,7 @@ from trainwatch.metrics import CATALOGUE
 from trainwatch.rules.wording import Language
 from trainwatch.server import comparing, drawing
 from trainwatch.server.access import PrincipalDep, clipped
-from trainwatch.server.language import LanguageDep
+from trainwatch.server.http.language import LanguageDep
 from trainwatch.server.schemas import MetricInfo, RunDetail, RunList, State
 from trainwatch.server.schemas.comparison import Comparison
 from trainwatch.server.services import NO_SUCH_RUN, Services, ServicesDep

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from trainwatch.events import Action as RuleAction
 from trainwatch.events import AlertState, Outcome, Policy, Severity
-from trainwatch.server.spelling import Document, Model, Number
+from trainwatch.server.http.spelling import Document, Model, Number
 
 State = Literal["running", "late", "finished", "halted", "failed", "died", "lost"]
 RankState = Literal["waiting", "running", "finished", "halted", "failed", "died"]

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from trainwatch.server.access.principal import Scope
-from trainwatch.server.spelling import Model
+from trainwatch.server.http.spelling import Model
 
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]
 _DAYS = 3650

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from trainwatch.events import Severity
-from trainwatch.server.spelling import Model, Number
+from trainwatch.server.http.spelling import Model, Number
 
 
 class SetupDifference(Model):

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from trainwatch.events import Severity
 from trainwatch.server.delivery.quiet import clock, zone
-from trainwatch.server.spelling import Model, Number
+from trainwatch.server.http.spelling import Model, Number
 
 Kind = Literal["slack", "webhook", "apprise"]
 Change = Literal["fired", "raised", "resolved", "digest", "test"]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from trainwatch.server.spelling import Model
+from trainwatch.server.http.spelling import Model
 
 _Days = Annotated[float | None, Field(default=None, gt=0, le=36_500, allow_inf_nan=False)]
 

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from trainwatch.events import Action as RuleAction
 from trainwatch.events import AlertState, Severity
+from trainwatch.server.http.spelling import Model
 from trainwatch.server.schemas import State
-from trainwatch.server.spelling import Model
 
 
 class OptionInfo(Model):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from trainwatch.server.spelling import Model, Number
+from trainwatch.server.http.spelling import Model, Number
 
 
 class SeriesInfo(Model):

@@ -15,9 +15,9 @@ from trainwatch.rules.halting import halt_sentence, spoilt_since
 from trainwatch.rules.wording import sentence
 from trainwatch.server import schemas
 from trainwatch.server.models import NO_RANK, alerts, devices, runs, sources
-from trainwatch.server.sparkline import Sparkline
 from trainwatch.server.store import alerts as alert_store
 from trainwatch.server.store import details, evidence, points, records
+from trainwatch.server.store.sparkline import Sparkline
 
 _DESCRIPTION: Final = ("arguments", "environment", "model", "dataset", "differences")
 _LISTED: Final = [column for column in runs.c if column.name not in _DESCRIPTION]

@@ -14,8 +14,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from trainwatch.events import Severity
 from trainwatch.server.db import Database
+from trainwatch.server.jobs.runner import JobStatus
 from trainwatch.server.models import NO_RANK
-from trainwatch.server.periodic import JobStatus
 from trainwatch.server.schemas import State
 from trainwatch.server.store import figures
 

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trainwatch.server import compress
+from trainwatch.server.http import compress
 
 OLDEST: Final = 1.0
 """Seconds for which an answer is shared when nothing is heard of its run."""
@@ -50,10 +50,12 @@ class Shared:
 
     Args:
         changed_at: When it was heard last that a run changed, by the monotonic clock.
+        count: Told of every answer whether it had to be made.
     """
 
-    def __init__(self, changed_at: Callable[[str], float]) -> None:
+    def __init__(self, changed_at: Callable[[str], float], count: Callable[[bool], None] = lambda _made: None) -> None:
         self._changed_at = changed_at
+        self._count = count
         self._answers: dict[tuple[str, ...], _Answer] = {}
         self._swept_at = 0.0
 
@@ -70,7 +72,9 @@ class Shared:
         now = time.monotonic()
         self._sweep(now)
         known = self._answers.get(key)
-        if known is None or not self._is_good(known, run, now):
+        made = known is None or not self._is_good(known, run, now)
+        self._count(made)
+        if known is None or made:
             known = self._answers[key] = _Answer(asyncio.ensure_future(to_thread.run_sync(_made, make)), now)
         # One who goes away must not take the answer from the others.
         body, tag = await asyncio.shield(known.body)

@@ -1,8 +1,8 @@
 """Work that is done again and again beside the answering of requests, each piece by one server at a time.
 
-A :class:`Job` is listed in :func:`trainwatch.server.app.jobs`. Its function is called in a thread of its own, now and
-then and when something woke it; what it raises is logged and does not end it. Of several servers the one that holds a
-job's lease does it. Each of its write transactions makes sure of that first, so that a server that was frozen in the
+A :class:`Job` is listed in :mod:`trainwatch.server.jobs.registry`. Its function is called in a thread of its own, now
+and then and when something woke it; what it raises is logged and does not end it. Of several servers the one that holds
+a job's lease does it. Each of its write transactions makes sure of that first, so that a server that was frozen in the
 middle of it changes nothing when it wakes up and another has taken over.
 """
 

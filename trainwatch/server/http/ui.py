@@ -9,9 +9,9 @@ from typing import Final
 
 from fastapi import APIRouter, HTTPException, Request, Response
 
-from trainwatch.server import methods
+from trainwatch.server.http import methods
 
-DIRECTORY: Final = Path(__file__).parent / "static"
+DIRECTORY: Final = Path(__file__).parents[1] / "static"
 _ABSENT: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>TrainWatch</title>
 <body style="font:16px/1.5 system-ui;max-width:40rem;margin:4rem auto;padding:0 1rem">
 <h1>TrainWatch is running</h1>

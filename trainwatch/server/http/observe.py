@@ -10,8 +10,8 @@ import msgspec
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trainwatch.server import logs
-from trainwatch.server.telemetry import Telemetry
+from trainwatch.server.telemetry import logs
+from trainwatch.server.telemetry.counting import Telemetry
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """What the server counts about itself, for Prometheus.
 
 What happens in this process is counted as it happens; what the database knows is asked when somebody scrapes
-(:mod:`trainwatch.server.gauges`). A server counts for itself alone: of several replicas, each is scraped.
+(:mod:`trainwatch.server.telemetry.gauges`). A server counts for itself alone: of several replicas, each is scraped.
 """
 
 from __future__ import annotations
@@ -60,6 +60,14 @@ class Telemetry:
             registry=self.registry,
         )
         self._points = Counter("trainwatch_ingest_points_total", "Points stored, each once.", registry=self.registry)
+        self._answers = Counter(
+            "trainwatch_shared_answers_total",
+            "Answers about a run: made, or one that was made for somebody else.",
+            ["how"],
+            registry=self.registry,
+        )
+        for how in ("made", "shared"):
+            self._answers.labels(how)
         self._queries = Histogram(
             "trainwatch_database_query_duration_seconds",
             "Time of a statement until the database's first answer.",
@@ -92,6 +100,10 @@ class Telemetry:
     def stored(self, points: int) -> None:
         """Counts points that were committed."""
         self._points.inc(points)
+
+    def answered(self, made: bool) -> None:
+        """Counts an answer about a run, made or shared."""
+        self._answers.labels("made" if made else "shared").inc()
 
     def watch(self, engine: Engine) -> None:
         """Counts the statements that go through an engine, and its connections."""

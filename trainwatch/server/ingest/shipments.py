@@ -15,10 +15,10 @@ from sqlalchemy import Connection, exc
 from trainwatch.events import RuleSettings
 from trainwatch.server import liveness
 from trainwatch.server.db import Database
+from trainwatch.server.ingest.storing import store
+from trainwatch.server.ingest.together import Together
 from trainwatch.server.store import alerts, evidence, records, removal, rule_settings
 from trainwatch.server.store.records import Run
-from trainwatch.server.storing import store
-from trainwatch.server.together import Together
 from trainwatch.shipment import Acknowledgement, Batch, Command, Shipment
 
 _AT_ONCE: Final = 8000  # events stored in one transaction, unless one shipment has more

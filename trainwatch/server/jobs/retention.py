@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainwatch.server import rolling
 from trainwatch.server.db import Database
+from trainwatch.server.jobs import rolling
 from trainwatch.server.services import Services
 from trainwatch.server.store import points, removal
 from trainwatch.server.store.removal import Kept

@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import JSONResponse
 
-from trainwatch.server.version import API_VERSION, PLAIN, VERSIONED
+from trainwatch.server.http.version import API_VERSION, PLAIN, VERSIONED
 
 _ABOUT: Final = f"""Reads the runs that TrainWatch watches, and changes what is set for them.
 

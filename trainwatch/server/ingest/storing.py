@@ -15,8 +15,8 @@ from sqlalchemy import Connection
 from trainwatch import events, journal
 from trainwatch.diagnosis.differences import differences
 from trainwatch.server import liveness
-from trainwatch.server.digest import UNKNOWN_EVENT, Digest, lost_of
-from trainwatch.server.headroom import headroom_rows
+from trainwatch.server.ingest.digest import UNKNOWN_EVENT, Digest, lost_of
+from trainwatch.server.ingest.headroom import headroom_rows
 from trainwatch.server.store import alerts, evidence, layers, points, records
 from trainwatch.server.store.records import Rank, Run, Source
 from trainwatch.shipment import Batch

@@ -11,13 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from trainwatch import events, journal
+from trainwatch.server.ingest.plausible import NAME_LIMIT, plausible
 from trainwatch.server.models import NO_RANK
-from trainwatch.server.plausible import NAME_LIMIT, plausible
-from trainwatch.server.sparkline import Sparkline
 from trainwatch.server.store.evidence import PhaseTotal
 from trainwatch.server.store.layers import Measurement
 from trainwatch.server.store.points import Fresh, Key, Last
 from trainwatch.server.store.records import Rank, Run, Source
+from trainwatch.server.store.sparkline import Sparkline
 
 LOSS: Final = "train/loss"
 EVAL_LOSS: Final = "eval/loss"
