@@ -151,8 +151,8 @@ def _counted(url: str) -> tuple[float, float]:
     """Returns how many statements read from the database so far, and how many answers were made."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=20) as answer:
         text = answer.read().decode()
-    found = [pattern.search(text) for pattern in (_STATEMENTS, _MADE)]
-    return tuple(float(one[1]) if one else 0.0 for one in found)
+    statements, made = (pattern.search(text) for pattern in (_STATEMENTS, _MADE))
+    return float(statements[1]) if statements else 0.0, float(made[1]) if made else 0.0
 
 
 class Training(threading.Thread):

@@ -13,6 +13,7 @@ import random
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ _LIVE: Final = 50
 """Steps of a live shipment: half a second of a quick training."""
 _LIVE_EVERY: Final = 0.5
 _AGENTS: Final = (1, 8, 64)
+_SETTLE_SECONDS: Final = 60.0
 _FASTEST_ACKNOWLEDGED: Final = 250.0
 _TARGETS: Final = {"sqlite": 200_000, "postgres": 120_000}
 
@@ -123,7 +125,19 @@ class Bench:
         report.one(f"{name}: on disk for a point", self._store.size() / self._stored, "bytes", note="all that is kept")
         report.one(f"{name}: on disk for a point of the plain table", self._store.plain_size() / filled, "bytes")
 
+    def _settle(self) -> None:
+        """Waits until what the load before left to do (rollups, the database's own tidying) is done."""
+        end = time.monotonic() + _SETTLE_SECONDS
+        before = self._cpu() + self._store.cpu()
+        while time.monotonic() < end:
+            time.sleep(1.0)
+            now = self._cpu() + self._store.cpu()
+            if now - before < 0.1:
+                return
+            before = now
+
     def _live(self, report: Report, agents: int) -> None:
+        self._settle()
         seconds = 5 if self._quick else 20
         say(f"{self._store.name}: {agents} agents live, {seconds} s")
         live = self._load(

@@ -205,6 +205,7 @@ def test_an_archive_brings_a_run_back_as_it_was(database: Database, tmp_path: Pa
     with database.read() as connection:
         after = archiving.rows_of(connection, "run0")
         again = list(archiving.curves_of(connection, "run0"))
+    before["runs"][0]["version"] += 1  # no server may take it for the run that it remembers
     for name, rows_before in before.items():
         assert repr([_unnumbered(row) for row in after[name]]) == repr([_unnumbered(row) for row in rows_before]), name
     for old, new in zip(curves, again, strict=True):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Dialect, Double, Engine, LargeBinary, MetaData, Text, create_engine, event
+import psycopg
+from sqlalchemy import Connection, Dialect, Double, Engine, LargeBinary, MetaData, Text, create_engine, event, exc
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.schema import Table
@@ -216,6 +218,33 @@ def guarded(check: Callable[[Connection], None]) -> Iterator[None]:
         yield
     finally:
         _guard.reset(token)
+
+
+@contextmanager
+def driver(connection: Connection) -> Iterator[Any]:
+    """Opens a cursor of the driver itself, for what SQLAlchemy has no words for, or takes too long for.
+
+    Raises:
+        DBAPIError: What the driver raised, as SQLAlchemy tells it.
+    """
+    cursor = connection.connection.cursor()
+    try:
+        yield cursor
+    except (sqlite3.Error, psycopg.Error) as error:
+        gone = connection.dialect.is_disconnect(error, connection.connection.dbapi_connection, cursor)  # type: ignore[arg-type]
+        if gone:
+            connection.invalidate(error)
+        raise exc.DBAPIError.instance(
+            None,
+            None,
+            error,
+            connection.dialect.loaded_dbapi.Error,
+            hide_parameters=True,
+            connection_invalidated=gone,
+        ) from error
+    finally:
+        with suppress(sqlite3.Error, psycopg.Error):
+            cursor.close()
 
 
 def _prepare_postgres(engine: Engine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 from collections.abc import Callable
@@ -109,9 +110,22 @@ def serve(settings: Settings, *, ready: Callable[[str], None] | None = None) -> 
     """
     logs.configure(settings)
     try:
-        Server(settings).run(ready)
+        server = Server(settings)
+        _spare_the_collector()
+        server.run(ready)
     except KeyboardInterrupt:
         logger.debug("stopped by SIGINT")  # uvicorn raises it again once all is closed
+
+
+def _spare_the_collector() -> None:
+    """Has Python look for circular garbage less often, and not in what the start left, which stays for good.
+
+    A shipment makes thousands of small objects that are no garbage yet: looking through them took up to a third of
+    the time in which it was stored. The process is the server's alone.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def _bind(settings: Settings) -> socket.socket:

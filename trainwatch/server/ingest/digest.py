@@ -6,6 +6,7 @@ Pure: records and events in, records and rows out. The ingest reads the one and 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable, MutableMapping
 from typing import Any, Final
 
 import msgspec
@@ -15,8 +16,8 @@ from trainwatch.server.ingest.plausible import NAME_LIMIT, plausible
 from trainwatch.server.models import NO_RANK
 from trainwatch.server.store.evidence import PhaseTotal
 from trainwatch.server.store.layers import Measurement
-from trainwatch.server.store.points import Fresh, Key, Last
-from trainwatch.server.store.records import Rank, Run, Source
+from trainwatch.server.store.points import Fresh, Key, SeriesOfRun
+from trainwatch.server.store.records import Rank, Run, Sketch, Source
 from trainwatch.server.store.sparkline import Sparkline
 
 LOSS: Final = "train/loss"
@@ -30,6 +31,8 @@ _TEXT_LIMIT: Final = 65_536
 _TENSORS_KEPT: Final = 200
 _SAMPLES_KEPT: Final = 4096
 
+_Place = tuple[Callable[[int], None], Callable[[float], None], Callable[[float], None]]
+
 
 class Digest:
     """Takes the events of one run's batches, in order.
@@ -39,14 +42,17 @@ class Digest:
         ranks: Its ranks, as far as they are stored; changed and added to in place.
     """
 
-    def __init__(self, run: Run, ranks: dict[int, Rank]) -> None:
+    def __init__(self, run: Run, ranks: MutableMapping[int, Rank]) -> None:
         self.run = run
         self.ranks = ranks
-        self.changed_ranks: set[int] = set()
+        # With what they were before; None: they are new.
+        self.changed_ranks: dict[int, Sketch | None] = {}
         self.described = False
         self.restarted = False
         self.lives_changed = False
         self.points: defaultdict[Key, Fresh] = defaultdict(Fresh)
+        # By rank and device, then by metric: where its points go.
+        self._places: defaultdict[tuple[int, str], dict[str, _Place]] = defaultdict(dict)
         self.phases: list[dict[str, Any]] = []
         self.checkpoints: list[dict[str, Any]] = []
         self.nonfinite: list[dict[str, Any]] = []
@@ -117,11 +123,11 @@ class Digest:
             rank.last_event_at = max(rank.last_event_at, event.time)
         return reason
 
-    def summarize(self, last: dict[Key, Last]) -> None:
+    def summarize(self, series: SeriesOfRun) -> None:
         """Brings the run's own last loss, eval loss and sparkline up to date with the points taken.
 
         Args:
-            last: The newest point of each series, these points included.
+            series: The series of the ranks concerned, these points included.
         """
         imported = self.run.node == journal.IMPORTED_NODE
         loss, eval_loss = (LOGGED_LOSS, REPORTED_EVAL_LOSS) if imported else (LOSS, EVAL_LOSS)
@@ -129,7 +135,7 @@ class Digest:
             if key.device or key.rank == NO_RANK or key.metric not in (loss, eval_loss):
                 continue
             fresh, run = self.points[key], self.run
-            if fresh.time[-1] < last[key].time:
+            if fresh.time[-1] < series[key.rank][key].last_time:
                 continue  # of a process long replaced, shipped late
             if key.metric == eval_loss:
                 if run.eval_rank is None or key.rank <= run.eval_rank:
@@ -142,15 +148,20 @@ class Digest:
     # -- points --------------------------------------------------------------------------------------------------
 
     def _values(self, event: events.Event, step: int, rank: int, values: events.Values, device: str = "") -> str | None:
-        reason = None
+        reason, time = None, event.time
+        places = self._places[rank, device]
         for metric, value in values.items():
-            if len(metric) > NAME_LIMIT or len(device) > NAME_LIMIT:
-                reason = NAME_TOO_LONG
-                continue
-            fresh = self.points[Key(_clean(metric), rank, _clean(device))]
-            fresh.step.append(step)
-            fresh.time.append(event.time)
-            fresh.value.append(value)
+            place = places.get(metric)
+            if place is None:
+                if len(metric) > NAME_LIMIT or len(device) > NAME_LIMIT:
+                    reason = NAME_TOO_LONG
+                    continue
+                fresh = self.points[Key(_clean(metric), rank, _clean(device))]
+                place = places[metric] = (fresh.step.append, fresh.time.append, fresh.value.append)
+            add_step, add_time, add_value = place
+            add_step(step)
+            add_time(time)
+            add_value(value)
         return reason
 
     def _devices(
@@ -169,7 +180,9 @@ class Digest:
         rank = self.ranks.get(number)
         if rank is None:
             rank = self.ranks[number] = Rank(run=self.run.id, rank=number, node=source.node)
-        self.changed_ranks.add(number)
+            self.changed_ranks[number] = None
+        elif number not in self.changed_ranks:
+            self.changed_ranks[number] = rank.sketch()
         return rank
 
     def _progress(self, step: int, source: Source) -> None:
@@ -357,8 +370,8 @@ def _is_newer(event: events.RunStarted, source: Source, rank: Rank) -> bool:
 
 def lost_of(source: Source, reasons: Counter[str]) -> None:
     """Adds to what was lost of a source."""
-    for reason, count in reasons.items():
-        source.lost[reason] = source.lost.get(reason, 0) + count
+    if reasons:
+        source.lost = dict(reasons + Counter(source.lost))
 
 
 def _clean(name: str) -> str:

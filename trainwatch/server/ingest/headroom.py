@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from typing import Any, Final
-
-from trainwatch.server.store.points import Key
 
 _OWN_USE: Final = frozenset(
     f"memory/{name}" for name in ("peak", "allocated", "reserved", "peak_reserved", "process_used", "resident")
@@ -15,26 +12,22 @@ _OWN_USE: Final = frozenset(
 pages that its workers share once for each."""
 
 
-def headroom_rows(run: str, last: dict[Key, float]) -> list[dict[str, Any]]:
-    """Returns what is last known of each device's use and capacity.
+def headroom_row(run: str, rank: int, device: str, readings: dict[str, float]) -> dict[str, Any] | None:
+    """Returns what is last known of a device's use and capacity; None when neither is.
 
     Use is what the device or machine says of all its users; without that the most that is known of the rank's own.
 
     Args:
         run: The run's id.
-        last: The newest value of every series of the ranks concerned.
+        rank: The rank, or :data:`~trainwatch.server.models.NO_RANK`.
+        device: The device.
+        readings: The newest value of each of its metrics.
     """
-    readings: defaultdict[tuple[int, str], dict[str, float]] = defaultdict(dict)
-    for key, value in last.items():
-        if key.device and key.metric.startswith("memory/"):
-            readings[key.rank, key.device][key.metric] = value
-    rows = []
-    for (rank, device), found in readings.items():
-        used = memory_used(found)
-        capacity = found.get("memory/capacity")
-        if used is not None or capacity is not None:
-            rows.append({"run": run, "rank": rank, "device": device, "capacity": capacity, "used": used})
-    return rows
+    used = memory_used(readings)
+    capacity = readings.get("memory/capacity")
+    if used is None and capacity is None:
+        return None
+    return {"run": run, "rank": rank, "device": device, "capacity": capacity, "used": used}
 
 
 def memory_used(readings: dict[str, float]) -> float | None:

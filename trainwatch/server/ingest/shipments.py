@@ -15,6 +15,7 @@ from sqlalchemy import Connection, exc
 from trainwatch.events import RuleSettings
 from trainwatch.server import liveness
 from trainwatch.server.db import Database
+from trainwatch.server.ingest.remembered import Remembered
 from trainwatch.server.ingest.storing import store
 from trainwatch.server.ingest.together import Together
 from trainwatch.server.store import alerts, evidence, records, removal, rule_settings
@@ -45,6 +46,7 @@ class Ingest:
         self._publish = publish
         self._clock = clock
         self._count = count
+        self._remembered = Remembered()
         self._together = Together(
             self._accept,
             weigh=lambda shipment: sum(len(batch.events) for batch in shipment.batches),
@@ -77,12 +79,13 @@ class Ingest:
         with self._database.write() as connection:
             runs, deleted = _lock(connection, batches, named, now)
             before = {run.id: (run.state, run.heard_at) for run in runs.values()}
+            known = self._remembered.take(runs.values())
             for run in runs.values():
                 run.heard_at = now
                 if run.id in batches or run.state in liveness.SILENT:
                     run.version += 1
                     changed.append(run)
-            following, stored = store(connection, {run.id: run for run in changed}, batches)
+            following, stored = store(connection, {run.id: run for run in changed}, batches, known)
             following |= _refuse(connection, {name: batches[name] for name in deleted})
             for run in changed:
                 state, heard_at = before[run.id]
@@ -97,6 +100,7 @@ class Ingest:
                 records.touch(connection, quiet, now)
             commands = evidence.open_commands(connection, named)
             rules = rule_settings.of_runs(connection, named)
+        self._remembered.keep(runs, known)
         self._count(stored)
         for run in changed:
             self._publish(run.id, run.version)

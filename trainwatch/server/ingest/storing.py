@@ -6,7 +6,7 @@ Each table is read and written once for all runs, because a statement costs more
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
 import msgspec
@@ -16,38 +16,57 @@ from trainwatch import events, journal
 from trainwatch.diagnosis.differences import differences
 from trainwatch.server import liveness
 from trainwatch.server.ingest.digest import UNKNOWN_EVENT, Digest, lost_of
-from trainwatch.server.ingest.headroom import headroom_rows
+from trainwatch.server.ingest.headroom import headroom_row
+from trainwatch.server.ingest.remembered import Known
 from trainwatch.server.store import alerts, evidence, layers, points, records
-from trainwatch.server.store.records import Rank, Run, Source
+from trainwatch.server.store.records import Rank, Run, Sketch, Source
 from trainwatch.shipment import Batch
 
 LOST_IN_JOURNAL: Final = "journal"
 
 
-class _Ranks(dict[int, Rank]):
-    """The ranks of a run as they are asked for: a run may have thousands, and a shipment is of a few."""
+class _Ranks(MutableMapping[int, Rank]):
+    """The ranks of a run as they are asked for: a run may have thousands, and a shipment is of a few.
 
-    def __init__(self, connection: Connection, run: str, found: Mapping[int, Rank], looked_up: set[int]) -> None:
-        super().__init__(found)
+    Args:
+        connection: Where the others are read.
+        run: The run.
+        known: Those that are known; what is read is added.
+        asked: Those that need not be looked for.
+    """
+
+    def __init__(self, connection: Connection, run: str, known: dict[int, Rank], asked: set[int]) -> None:
         self._connection = connection
         self._run = run
-        self._looked_up = looked_up
+        self._known = known
+        self._asked = asked
 
-    def get(self, number: int, default: Any = None) -> Any:
-        """Returns a rank, read when it has to be."""
-        if number not in self and number not in self._looked_up:
-            self._looked_up.add(number)
-            self.update(records.ranks_among(self._connection, [(self._run, number)]).get(self._run, {}))
-        return super().get(number, default)
+    def __getitem__(self, number: int) -> Rank:
+        if number not in self._known and number not in self._asked:
+            self._asked.add(number)
+            self._known.update(records.ranks_among(self._connection, [(self._run, number)]).get(self._run, {}))
+        return self._known[number]
+
+    def __setitem__(self, number: int, rank: Rank) -> None:
+        self._known[number] = rank
+
+    def __delitem__(self, number: int) -> None:
+        del self._known[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     def whole(self) -> dict[int, Rank]:
         """Returns all ranks of the run, with what was changed."""
         stored = records.ranks_of(self._connection, self._run)
-        return dict(sorted({**stored, **self}.items()))
+        return dict(sorted({**stored, **self._known}.items()))
 
 
 def store(
-    connection: Connection, runs: Mapping[str, Run], batches: Mapping[str, list[Batch]]
+    connection: Connection, runs: Mapping[str, Run], batches: Mapping[str, list[Batch]], known: Mapping[str, Known]
 ) -> tuple[dict[str, dict[str, int]], int]:
     """Stores the batches of runs. The caller holds the runs' row locks.
 
@@ -55,55 +74,89 @@ def store(
         connection: A write transaction.
         runs: By id; changed in place and written back, also those without batches.
         batches: By run.
+        known: What is known of each run; what is missing is read and added, and what changes is changed.
 
     Returns:
         By run and source the sequence wanted next, and how many points were stored.
     """
-    wanted = {(batch.run, batch.source) for run in runs for batch in batches.get(run, ())}
-    sources = records.sources_among(connection, wanted)
-    speaking = {(batch.run, batch.rank) for run in runs for batch in batches.get(run, ()) if batch.rank is not None}
-    known = records.ranks_among(connection, speaking)
+    asked = _read(connection, [batch for run in runs for batch in batches.get(run, ())], known)
     digests: dict[str, tuple[Digest, _Ranks]] = {}
+    sources: dict[str, dict[str, Source]] = {}
+    before: dict[tuple[str, str], Sketch] = {}
     for name, run in runs.items():
-        numbers = {rank for its, rank in speaking if its == name}
-        ranks = _Ranks(connection, name, known.get(name, {}), numbers)
+        ranks = _Ranks(connection, name, known[name].ranks, asked[name])
         digests[name] = Digest(run, ranks), ranks
-        of_run = sources.setdefault(name, {})
+        of_run = sources[name] = {}
         for batch in sorted(batches.get(name, ()), key=_order):
-            source = of_run.get(batch.source)
+            source = known[name].sources.get(batch.source)
             if source is None:
                 source = Source(run=name, source=batch.source, node=batch.node, rank=batch.rank)
-                of_run[batch.source] = source
+                known[name].sources[batch.source] = source
+            elif batch.source not in of_run:
+                before[name, batch.source] = source.sketch()
+            of_run[batch.source] = source
             _take(batch, source, digests[name][0])
-    stored = _store_points(connection, {name: digest for name, (digest, _) in digests.items()})
+    stored = _store_points(connection, {name: digest for name, (digest, _) in digests.items()}, known)
     _store_rows(connection, [digest for digest, _ in digests.values()])
     for digest, _ in digests.values():
         _store_rare(connection, digest)
-    records.save_ranks(connection, (d.ranks[number] for d, _ in digests.values() for number in sorted(d.changed_ranks)))
-    records.save_sources(connection, (source for of_run in sources.values() for source in of_run.values()))
+    records.save_ranks(
+        connection,
+        [
+            (digest.ranks[number], sketch)
+            for digest, _ in digests.values()
+            for number, sketch in sorted(digest.changed_ranks.items(), key=lambda one: one[0])
+        ],
+    )
+    records.save_sources(
+        connection,
+        [(one, before.get((name, one.source))) for name, of_run in sources.items() for one in of_run.values()],
+    )
     for digest, ranks in digests.values():
         _conclude(connection, digest, ranks)
     for described in (False, True):
-        changed = [digest.run for digest, _ in digests.values() if digest.described is described]
-        records.save_runs(connection, changed, described=described)
+        written = [digest.run for digest, _ in digests.values() if digest.described is described]
+        records.save_runs(connection, written, described=described)
     for digest, ranks in digests.values():
         if digest.setups:
             _compare(connection, digest.run, ranks.whole())
     return {name: {one.source: one.next for one in of_run.values()} for name, of_run in sources.items()}, stored
 
 
-def _store_points(connection: Connection, digests: Mapping[str, Digest]) -> int:
+def _read(connection: Connection, arrived: list[Batch], known: Mapping[str, Known]) -> dict[str, set[int]]:
+    """Reads the sources and ranks that batches are of, as far as they are not known.
+
+    Returns:
+        By run the ranks that need not be looked for again.
+    """
+    sources = {(one.run, one.source) for one in arrived if one.source not in known[one.run].sources}
+    for name, of_run in records.sources_among(connection, sources).items():
+        known[name].sources.update(of_run)
+    speaking = {(one.run, one.rank) for one in arrived if one.rank is not None}
+    unknown = {(name, rank) for name, rank in speaking if rank not in known[name].ranks}
+    for name, found in records.ranks_among(connection, unknown).items():
+        known[name].ranks.update(found)
+    asked: dict[str, set[int]] = {name: set() for name in known}
+    for name, rank in speaking:
+        asked[name].add(rank)
+    return asked
+
+
+def _store_points(connection: Connection, digests: Mapping[str, Digest], known: Mapping[str, Known]) -> int:
     """Stores the points, and what is last known of the devices; returns how many points there were."""
-    newest = points.append_all(connection, {name: digest.points for name, digest in digests.items()})
+    arrived = {name: digest.points for name, digest in digests.items() if digest.points}
+    series = {name: known[name].series for name in arrived}
+    points.append_all(connection, arrived, series)
     rows: list[dict[str, Any]] = []
-    for name, last in newest.items():
-        digest = digests[name]
-        touched = {(key.rank, key.device) for key in digest.points}
-        found = headroom_rows(name, {key: one.value for key, one in last.items()})
-        rows += [row for row in found if (row["rank"], row["device"]) in touched]
-        digest.summarize(last)
-    records.save_devices(connection, rows)
-    return sum(len(new.value) for digest in digests.values() for new in digest.points.values())
+    for name, content in arrived.items():
+        for rank, device in {(key.rank, key.device) for key in content if key.device}:
+            readings = {key.metric: one.last_value for key, one in series[name][rank].items() if key.device == device}
+            row = headroom_row(name, rank, device, readings)
+            if row is not None:
+                rows.append(row)
+        digests[name].summarize(series[name])
+    records.save_devices(connection, sorted(rows, key=lambda row: (row["run"], row["rank"], row["device"])))
+    return sum(len(new.value) for content in arrived.values() for new in content.values())
 
 
 def _store_rows(connection: Connection, digests: list[Digest]) -> None:

@@ -36,28 +36,45 @@ _BODY: Final[dict[str, Any]] = {
 async def ingest(request: Request, services: ServicesDep, principal: PrincipalDep) -> Response:
     """Stores a shipment and answers how far each of its sources is stored, and what the runs are to do."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != _MSGPACK:
+        raise HTTPException(415, f"A shipment is {_MSGPACK}, not {kind[:50] or 'of no type'}.")
     try:
-        if kind != _MSGPACK:
-            raise body.Unacceptable(415, f"A shipment is {_MSGPACK}, not {kind[:50] or 'of no type'}.")
         received = await body.receive(
             request.stream(), request.headers.get("content-length"), services.settings.ingest_bytes
         )
-        answer = await to_thread.run_sync(
-            _accept,
-            services,
-            principal,
-            received,
-            request.headers.get("content-encoding", ""),
-            limiter=services.ingest_threads,
-        )
     except body.Unacceptable as problem:
         raise HTTPException(problem.status, str(problem)) from problem
-    except NotYours as problem:
-        raise HTTPException(403, str(problem)) from problem
+    answer = await to_thread.run_sync(
+        _accept,
+        services,
+        principal,
+        received,
+        request.headers.get("content-encoding", ""),
+        limiter=services.ingest_threads,
+    )
+    del received
+    if isinstance(answer, HTTPException):
+        raise answer
     return Response(answer, media_type=_MSGPACK)
 
 
-def _accept(services: Services, principal: Principal, received: bytes, encoding: str) -> bytes:
+def _accept(services: Services, principal: Principal, received: bytes, encoding: str) -> bytes | HTTPException:
+    """Stores a shipment; returns the acknowledgement, or why there is none.
+
+    A refusal is not raised through the threads: until the garbage collector comes, its traceback would keep alive what
+    a small body expanded to.
+    """
+    try:
+        return _stored(services, principal, received, encoding)
+    except body.Unacceptable as problem:
+        return HTTPException(problem.status, str(problem))
+    except NotYours as problem:
+        return HTTPException(403, str(problem))
+    except HTTPException as problem:
+        return HTTPException(problem.status_code, problem.detail, problem.headers)
+
+
+def _stored(services: Services, principal: Principal, received: bytes, encoding: str) -> bytes:
     expanded = body.expand(received, encoding, services.settings.ingest_expanded_bytes)
     services.limits.shipped(principal, len(expanded), time.monotonic())
     shipment = body.decode(expanded)

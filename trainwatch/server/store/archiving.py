@@ -87,7 +87,9 @@ def put_rows(connection: Connection, found: dict[str, Rows]) -> None:
         connection: A write transaction on a database that does not have the run.
         found: As :func:`rows_of` gave them; of an older version columns may be missing that have a default.
     """
-    connection.execute(insert(runs), [_known(runs, row) for row in found[runs.name]])
+    # With another version than it had: a server may remember its series by the numbers that they had then.
+    rows = [_known(runs, row) | {"version": row["version"] + 1} for row in found[runs.name]]
+    connection.execute(insert(runs), rows)
     numbers: dict[int, int] = {}
     for table in _TABLES:
         rows = [_known(table, row) for row in found.get(table.name, ())]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, Table, func, insert, select, update
+from sqlalchemy import Connection, Table, bindparam, func, insert, select, update
 
 from trainwatch.events import DeviceValues
 from trainwatch.server.models import (
@@ -109,13 +109,16 @@ def add_command(connection: Connection, run: str, action: str, reason: str, crea
     return int(made.scalar_one())
 
 
+_OPEN: Final = (
+    select(commands.c.id, commands.c.run, commands.c.action, commands.c.reason)
+    .where(commands.c.run.in_(bindparam("ids", expanding=True)), commands.c.open)
+    .order_by(commands.c.id)
+)
+
+
 def open_commands(connection: Connection, ids: Collection[str]) -> list[Command]:
     """Returns the commands that the runs still have to obey, oldest first."""
-    rows = connection.execute(
-        select(commands.c.id, commands.c.run, commands.c.action, commands.c.reason)
-        .where(commands.c.run.in_(list(ids)), commands.c.open)
-        .order_by(commands.c.id)
-    )
+    rows = connection.execute(_OPEN, {"ids": list(ids)})
     return [Command(id=row.id, run=row.run, action=row.action, reason=row.reason) for row in rows]
 
 

@@ -13,19 +13,23 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, delete, insert, select, tuple_, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, tuple_, update
 
 from trainwatch.server.models import chunks, points, runs, series
+from trainwatch.server.store import fresh as fresh_points
+from trainwatch.server.store.bulk import Update
 from trainwatch.server.store.codec import CODEC, Columns, join, pack
-from trainwatch.server.store.reading import fresh_of, read, read_thinned
+from trainwatch.server.store.fresh import Stretch
+from trainwatch.server.store.reading import read, read_thinned
 
 __all__ = [
     "CHUNK",
     "PACK_AT",
     "Fresh",
     "Key",
-    "Last",
     "Listed",
+    "Series",
+    "SeriesOfRun",
     "append",
     "append_all",
     "listed",
@@ -40,14 +44,7 @@ CHUNK: Final = 4096
 
 
 _STAGGER: Final = 389  # a prime: neighbouring ranks pack at different times
-_Point = tuple[int, int, int | None, float, float | None]
-_SAVED: Final = ("points", "fresh", "nonfinite", "last_step", "last_time", "last_value")
-_SAVE_SQLITE: Final = f"UPDATE series SET {', '.join(f'{name} = ?' for name in _SAVED)} WHERE id = ?"
-_SAVE_POSTGRES: Final = (
-    f"UPDATE series SET {', '.join(f'{name} = new.{name}' for name in _SAVED)} FROM unnest(%s::bigint[],"
-    " %s::integer[], %s::bigint[], %s::bigint[], %s::double precision[], %s::double precision[], %s::bigint[])"
-    f" AS new({', '.join(_SAVED)}, id) WHERE series.id = new.id"
-)
+_save: Final = Update(series, ("points", "fresh", "nonfinite", "last_step", "last_time", "last_value"), ("id",))
 
 
 class Key(NamedTuple):
@@ -69,19 +66,30 @@ class Fresh:
         self.value: list[float] = []
 
 
-class Last(NamedTuple):
-    """A series' newest point."""
+class Series(NamedTuple):
+    """A series' row: its number, its counters and its newest point."""
 
-    time: float
-    value: float
+    id: int
+    points: int
+    fresh: int
+    nonfinite: int
+    last_step: int | None
+    last_time: float
+    last_value: float
 
 
-def append(connection: Connection, run: str, arrived: Mapping[Key, Fresh]) -> dict[Key, Last]:
+SeriesOfRun = dict[int, dict[Key, Series]]
+"""By rank, all series of some ranks of a run."""
+
+
+def append(connection: Connection, run: str, arrived: Mapping[Key, Fresh]) -> None:
     """Stores new points of one run; see :func:`append_all`."""
-    return append_all(connection, {run: arrived})[run]
+    append_all(connection, {run: arrived}, {run: {}})
 
 
-def append_all(connection: Connection, arrived: Mapping[str, Mapping[Key, Fresh]]) -> dict[str, dict[Key, Last]]:
+def append_all(
+    connection: Connection, arrived: Mapping[str, Mapping[Key, Fresh]], known: Mapping[str, SeriesOfRun]
+) -> None:
     """Stores new points behind those that the series have; makes the series that are missing.
 
     The caller holds the runs' row locks, or another server could give the same positions away.
@@ -89,52 +97,46 @@ def append_all(connection: Connection, arrived: Mapping[str, Mapping[Key, Fresh]
     Args:
         connection: A write transaction.
         arrived: The points by run and series.
-
-    Returns:
-        By run, the newest point of every series of the ranks concerned.
+        known: What is known of the runs' series; what is missing is read and added, and what changes is changed.
     """
-    arrived = {run: content for run, content in arrived.items() if content}
-    if not arrived:
-        return {}
-    known = _series_of(connection, {(run, key.rank) for run, content in arrived.items() for key in content})
-    missing = [(run, key) for run, content in arrived.items() for key in content if (run, key) not in known]
+    wanted = {(run, key.rank) for run, content in arrived.items() for key in content if key.rank not in known[run]}
+    if wanted:
+        for run, rank in wanted:
+            known[run][rank] = {}
+        for run, key, row in _series_of(connection, wanted):
+            known[run][key.rank][key] = row
+    missing = [(run, key) for run, content in arrived.items() for key in content if key not in known[run][key.rank]]
     if missing:
-        known |= _make_series(connection, missing)
-    rows: list[_Point] = []
-    full: list[tuple[_Row, Fresh]] = []
-    changed: list[_Row] = []
+        for run, key, row in _make_series(connection, missing):
+            known[run][key.rank][key] = row
+    rows: list[Stretch] = []
+    full: list[tuple[Series, Fresh]] = []
+    changed: list[Series] = []
     for run, content in arrived.items():
         # Not all ranks at once, because they march in step; but all of a rank's series, which costs no more than one.
         pack_at = PACK_AT + zlib.crc32(run.encode()) % PACK_AT
+        of_run = known[run]
         for key, new in content.items():
-            row = known[run, key]
+            row = of_run[key.rank][key]
             count = len(new.value)
+            finite = sum(map(math.isfinite, new.value))
             fresh = row.fresh + count
             if fresh >= PACK_AT + (pack_at + key.rank * _STAGGER) % PACK_AT:
                 full.append((row, new))
                 fresh = 0
             else:
-                rows.extend(
-                    (row.id, position, step if step >= 0 else None, time, None if math.isnan(value) else value)
-                    for position, (step, time, value) in enumerate(
-                        zip(new.step, new.time, new.value, strict=True), start=row.points
-                    )
-                )
+                rows.append(Stretch(row.id, row.points, new.step, new.time, new.value))
             if new.time[-1] >= row.last_time:
                 newest = (new.step[-1] if new.step[-1] >= 0 else None, new.time[-1], new.value[-1])
             else:
-                newest = (row.last_step, row.last_time, row.last_value)
-            nonfinite = row.nonfinite + len(new.value) - sum(map(math.isfinite, new.value))
-            known[run, key] = row = _Row(row.id, row.points + count, fresh, nonfinite, *newest)
+                newest = row[4:]
+            row = Series(row.id, row.points + count, fresh, row.nonfinite + count - finite, *newest)
+            of_run[key.rank][key] = row
             changed.append(row)
     if full:
         _pack(connection, full)
-    _insert_rows(connection, rows)
+    fresh_points.insert(connection, rows)
     _save_series(connection, changed)
-    last: dict[str, dict[Key, Last]] = {run: {} for run in arrived}
-    for (run, key), row in known.items():
-        last[run][key] = Last(row.last_time, row.last_value)
-    return last
 
 
 def seal(connection: Connection, run: str) -> None:
@@ -148,20 +150,12 @@ def seal(connection: Connection, run: str) -> None:
     rows = connection.execute(
         select(*_COLUMNS).where(series.c.run == run, series.c.fresh > 0).order_by(series.c.id)
     ).all()
-    found = [_Row._make(row) for row in rows]
+    found = [Series._make(row) for row in rows]
     if found:
+        # A server may remember the series as they were.
+        connection.execute(update(runs).where(runs.c.id == run).values(version=runs.c.version + 1))
         _pack(connection, [(row, Fresh()) for row in found])
         connection.execute(update(series).where(series.c.id.in_([row.id for row in found])).values(fresh=0))
-
-
-class _Row(NamedTuple):
-    id: int
-    points: int
-    fresh: int
-    nonfinite: int
-    last_step: int | None
-    last_time: float
-    last_value: float
 
 
 _COLUMNS: Final = (
@@ -175,52 +169,32 @@ _COLUMNS: Final = (
 )
 
 
-def _series_of(connection: Connection, ranks: Collection[tuple[str, int]]) -> dict[tuple[str, Key], _Row]:
-    found = connection.execute(
-        select(series.c.run, series.c.metric, series.c.rank, series.c.device, *_COLUMNS).where(
-            tuple_(series.c.run, series.c.rank).in_(sorted(ranks))
-        )
-    )
-    return {(row[0], Key(*row[1:4])): _Row._make(row[4:]) for row in found}
+_OF_RANKS: Final = select(series.c.run, series.c.metric, series.c.rank, series.c.device, *_COLUMNS).where(
+    tuple_(series.c.run, series.c.rank).in_(bindparam("ranks", expanding=True))
+)
 
 
-def _make_series(connection: Connection, names: list[tuple[str, Key]]) -> dict[tuple[str, Key], _Row]:
+def _series_of(connection: Connection, ranks: Collection[tuple[str, int]]) -> list[tuple[str, Key, Series]]:
+    found = connection.execute(_OF_RANKS, {"ranks": sorted(ranks)}).all()
+    return [(row[0], Key(*row[1:4]), Series._make(row[4:])) for row in found]
+
+
+def _make_series(connection: Connection, names: list[tuple[str, Key]]) -> list[tuple[str, Key, Series]]:
     empty = {"points": 0, "fresh": 0, "nonfinite": 0, "last_time": -math.inf, "last_value": math.nan}
     made = connection.execute(
         insert(series).returning(series.c.run, series.c.metric, series.c.rank, series.c.device, series.c.id),
         [{"run": run} | empty | key._asdict() for run, key in names],
     )
-    return {(row[0], Key(*row[1:4])): _Row(row[4], 0, 0, 0, None, -math.inf, math.nan) for row in made}
+    return [(row[0], Key(*row[1:4]), Series(row[4], 0, 0, 0, None, -math.inf, math.nan)) for row in made]
 
 
-def _save_series(connection: Connection, changed: list[_Row]) -> None:
-    """Writes what changed of the series, by the driver itself: it is the most frequent write after the points'."""
-    rows = [(*row[1:6], None if math.isnan(row.last_value) else row.last_value, row.id) for row in changed]
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(_SAVE_POSTGRES, tuple(list(column) for column in zip(*rows, strict=True)))
-    else:
-        connection.exec_driver_sql(_SAVE_SQLITE, rows)
+def _save_series(connection: Connection, changed: list[Series]) -> None:
+    _save(connection, [(*row[1:6], None if math.isnan(row.last_value) else row.last_value, row.id) for row in changed])
 
 
-def _insert_rows(connection: Connection, rows: list[_Point]) -> None:
-    """Inserts by the driver's fastest means; NaN is NULL already, as :class:`~trainwatch.server.db.Reading` has it."""
-    if not rows:
-        return
-    if connection.dialect.name == "postgresql":
-        cursor = connection.connection.cursor()
-        with cursor.copy("COPY points (series, position, step, time, value) FROM STDIN") as copy:
-            for row in rows:
-                copy.write_row(row)
-        cursor.close()
-    else:
-        connection.exec_driver_sql(
-            "INSERT INTO points (series, position, step, time, value) VALUES (?, ?, ?, ?, ?)", rows
-        )
-
-
-def _pack(connection: Connection, full: list[tuple[_Row, Fresh]]) -> None:
+def _pack(connection: Connection, full: list[tuple[Series, Fresh]]) -> None:
     """Packs the fresh rows and the new points of series, and deletes the rows."""
-    before = fresh_of(connection, [row.id for row, _ in full if row.fresh])
+    before = fresh_points.read(connection, [row.id for row, _ in full if row.fresh])
     rows = []
     for row, new in full:
         arrived = Columns(

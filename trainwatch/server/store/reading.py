@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-import numpy as np
 from sqlalchemy import Connection, func, select
 
 from trainwatch.charts.attempts import Cut
-from trainwatch.server.models import chunks, points, rollups, series
+from trainwatch.server.models import chunks, rollups, series
+from trainwatch.server.store import fresh
 from trainwatch.server.store.codec import Columns, join, unpack, unpack_chosen
 
 RAW_MOST: Final = 50_000
@@ -109,24 +108,6 @@ def read_thinned(
 def bucket_of(level: int) -> int:
     """Returns how many points a bucket of a level has."""
     return int(BUCKET * FACTOR ** (level - 1))
-
-
-def fresh_of(connection: Connection, ids: Collection[int]) -> dict[int, Columns]:
-    """Returns the points of series that are rows."""
-    if not ids:
-        return {}
-    found: defaultdict[int, list[Any]] = defaultdict(list)
-    query = select(points.c.series, points.c.step, points.c.time, points.c.value).where(points.c.series.in_(ids))
-    for row in connection.execute(query.order_by(points.c.series, points.c.position)):
-        found[row[0]].append(row)
-    return {
-        number: Columns(
-            np.array([-1 if row[1] is None else row[1] for row in rows], dtype=np.int64),
-            np.array([row[2] for row in rows], dtype=np.float64),
-            np.array([row[3] for row in rows], dtype=np.float64),
-        )
-        for number, rows in found.items()
-    }
 
 
 def read_packed(connection: Connection, series_id: int, begin: int, end: int) -> Columns:
@@ -249,7 +230,7 @@ class _Reader:
 
     def result(self) -> Thinned:
         """Returns what was read, and behind it the points that are rows: there are few, and of any time."""
-        self._parts += fresh_of(self._connection, [self._series]).values()
+        self._parts += fresh.read(self._connection, [self._series]).values()
         return Thinned(join(self._parts), *self._omitted)
 
     def _raw(self, begin: int, end: int) -> None:

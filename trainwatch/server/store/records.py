@@ -6,15 +6,20 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, Update, bindparam, func, select, tuple_, update
+from sqlalchemy import Connection, Table, bindparam, func, select, tuple_, update
 from sqlalchemy.dialects.sqlite import Insert
 
 from trainwatch.charts import Attempt
 from trainwatch.server.db import insert_for
 from trainwatch.server.models import commands, devices, ranks, runs, sources
 from trainwatch.server.store import news
+from trainwatch.server.store.bulk import Update
+
+Sketch = tuple[Any, ...]
+"""What a record was before, but for what changes with every batch."""
 
 
 @dataclass(slots=True)
@@ -87,6 +92,10 @@ class Rank:
         """
         return self.started_at is None or self.started_at >= superseded_until
 
+    def sketch(self) -> Sketch:
+        """Returns what every step leaves as it is, to compare; what is in it is replaced, never changed in place."""
+        return _rank_sketch(self)
+
 
 @dataclass(slots=True)
 class Source:
@@ -105,6 +114,10 @@ class Source:
     first_step: int | None = None
     world_size: int | None = None
 
+    def sketch(self) -> Sketch:
+        """Returns what every batch leaves as it is, to compare; what is in it is replaced, never changed in place."""
+        return _source_sketch(self)
+
 
 # Written only when a run is described anew: they are large, and a shipment comes every second.
 _DESCRIPTION: Final = frozenset({"arguments", "environment", "model", "dataset"})
@@ -113,14 +126,27 @@ _RANK_COLUMNS: Final = [ranks.c[f.name] for f in fields(Rank)]
 _SOURCE_COLUMNS: Final = [sources.c[f.name] for f in fields(Source)]
 
 
+# What changes with every batch is written by itself, without the rest.
+_RANK_MOVES: Final = ("step", "last_event_at")
+_SOURCE_MOVES: Final = ("next",)
+_rank_sketch: Final = attrgetter(*(f.name for f in fields(Rank) if f.name not in _RANK_MOVES))
+_source_sketch: Final = attrgetter(*(f.name for f in fields(Source) if f.name not in _SOURCE_MOVES))
+_move_ranks: Final = Update(ranks, _RANK_MOVES, ("run", "rank"))
+_move_sources: Final = Update(sources, _SOURCE_MOVES, ("run", "source"))
+
+_LOCKED: Final = (
+    select(*_RUN_COLUMNS).where(runs.c.id.in_(bindparam("ids", expanding=True))).order_by(runs.c.id).with_for_update()
+)
+
+
 def lock_runs(connection: Connection, ids: Collection[str]) -> dict[str, Run]:
     """Reads runs and keeps other servers from changing them until the transaction ends.
 
     In the order of their ids, so that two shipments with the same runs wait for each other and do not deadlock. The
     descriptions are left empty.
     """
-    query = select(*_RUN_COLUMNS).where(runs.c.id.in_(sorted(ids))).order_by(runs.c.id).with_for_update()
-    return {row.id: Run(**row._mapping) for row in connection.execute(query)}
+    found = connection.execute(_LOCKED, {"ids": sorted(ids)})
+    return {row.id: Run(**row._mapping) for row in found}
 
 
 def make_run(connection: Connection, run: Run) -> None:
@@ -158,9 +184,16 @@ def ranks_of(connection: Connection, run: str) -> dict[int, Rank]:
     return {row.rank: Rank(**row._mapping) for row in found}
 
 
-def save_ranks(connection: Connection, changed: Iterable[Rank]) -> None:
-    """Writes ranks, new ones or changed ones."""
-    _save(connection, ranks, ("run", "rank"), [_row(rank) for rank in changed])
+def save_ranks(connection: Connection, changed: Iterable[tuple[Rank, Sketch | None]]) -> None:
+    """Writes ranks, each with what it was before; None for new ones."""
+    moved, others = [], []
+    for rank, before in changed:
+        if before == rank.sketch():
+            moved.append((rank.step, rank.last_event_at, rank.run, rank.rank))
+        else:
+            others.append(_row(rank))
+    _move_ranks(connection, moved)
+    _save(connection, ranks, ("run", "rank"), others)
 
 
 def describe_ranks(connection: Connection, run: str, column: str, documents: Mapping[int, dict[str, Any]]) -> None:
@@ -215,9 +248,16 @@ def sources_among(connection: Connection, wanted: Collection[tuple[str, str]]) -
     return found
 
 
-def save_sources(connection: Connection, changed: Iterable[Source]) -> None:
-    """Writes sources, new ones or changed ones."""
-    _save(connection, sources, ("run", "source"), [_row(source) for source in changed])
+def save_sources(connection: Connection, changed: Iterable[tuple[Source, Sketch | None]]) -> None:
+    """Writes sources, each with what it was before; None for new ones."""
+    moved, others = [], []
+    for source, before in changed:
+        if before == source.sketch():
+            moved.append((source.next, source.run, source.source))
+        else:
+            others.append(_row(source))
+    _move_sources(connection, moved)
+    _save(connection, sources, ("run", "source"), others)
 
 
 def attempts_of(connection: Connection, run: str) -> list[Attempt]:
@@ -307,7 +347,7 @@ def _save(connection: Connection, table: Table, key: tuple[str, ...], rows: list
 
 
 @cache
-def _update_runs(described: bool) -> Update:
+def _update_runs(described: bool) -> Any:
     names = [one.name for one in fields(Run) if one.name != "id" and (described or one.name not in _DESCRIPTION)]
     return update(runs).where(runs.c.id == bindparam("key")).values({name: bindparam(name) for name in names})
 

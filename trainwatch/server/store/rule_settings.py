@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from trainwatch.events import RuleSettings
 from trainwatch.server.db import insert_for
 from trainwatch.server.models import rule_settings, runs
+
+_OF_RUNS: Final = (
+    select(runs.c.id, rule_settings.c.rules)
+    .join(rule_settings, rule_settings.c.project == runs.c.project)
+    .where(runs.c.id.in_(bindparam("ids", expanding=True)))
+)
 
 
 def of_project(connection: Connection, project: str) -> tuple[RuleSettings, float | None]:
@@ -20,12 +26,7 @@ def of_project(connection: Connection, project: str) -> tuple[RuleSettings, floa
 
 def of_runs(connection: Connection, ids: Collection[str]) -> dict[str, RuleSettings]:
     """Returns the settings that hold for each of these runs, of those whose project ever had any."""
-    query = (
-        select(runs.c.id, rule_settings.c.rules)
-        .join(rule_settings, rule_settings.c.project == runs.c.project)
-        .where(runs.c.id.in_(list(ids)))
-    )
-    return {row.id: row.rules for row in connection.execute(query)}
+    return {row.id: row.rules for row in connection.execute(_OF_RUNS, {"ids": list(ids)})}
 
 
 def put(connection: Connection, project: str, rules: dict[str, Any], now: float) -> None:
