@@ -40,6 +40,7 @@ class Postgres:
     Args:
         settings: Further settings, as ``name=value``. By default it does not wait for the disk (``fsync=off``): the
             death of its processes loses nothing all the same.
+        folder: Where its files are to lie; None: in a new temporary folder.
 
     Attributes:
         url: Its SQLAlchemy address.
@@ -49,13 +50,13 @@ class Postgres:
         FileNotFoundError: There is no PostgreSQL.
     """
 
-    def __init__(self, *settings: str) -> None:
+    def __init__(self, *settings: str, folder: Path | None = None) -> None:
         programs = find_postgres()
         if programs is None:
             raise FileNotFoundError("no PostgreSQL found; `make setup` gets one")
         # Not below pytest's folders: those are closed to the user that the server must run as, and their paths are too
         # long for its socket.
-        self.folder = Path(tempfile.mkdtemp(prefix="tw-pg-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="tw-pg-")) if folder is None else folder
         become: list[str] = []
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             shutil.chown(self.folder, _UNPRIVILEGED)
@@ -64,6 +65,7 @@ class Postgres:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self._data = self.folder / "data"
+        self._frozen: list[int] = []
         chosen = {"fsync": "off", "max_connections": "40"} | dict(one.split("=", 1) for one in settings)
         self._settings = f"-h 127.0.0.1 -p {port} -k {self.folder}" + "".join(f" -c {n}={v}" for n, v in chosen.items())
         self._control = [*become, str(programs / "pg_ctl"), "-D", str(self._data)]
@@ -107,23 +109,48 @@ class Postgres:
         for lock in (self._data / "postmaster.pid", *self.folder.glob(".s.PGSQL.*.lock")):
             lock.unlink(missing_ok=True)
 
+    def freeze(self) -> None:
+        """Stops all its processes where they are: connections stay open, and nobody answers."""
+        main = self.pid
+        self._frozen = [main, *_children(main)]
+        for process in self._frozen:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Lets them go on."""
+        for process in self._frozen:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+        self._frozen = []
+
+    def runs(self) -> bool:
+        """Tells whether it runs."""
+        try:
+            _run([*self._control, "status"], self.folder)
+        except RuntimeError:
+            return False
+        return True
+
     def remove(self) -> None:
         """Removes all its files."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def running_postgres(*settings: str) -> Iterator[Postgres]:
+def running_postgres(*settings: str, folder: Path | None = None) -> Iterator[Postgres]:
     """Runs a PostgreSQL server of one's own, which may be killed and started again.
 
     Args:
         settings: As :class:`Postgres` takes them.
+        folder: Likewise.
     """
-    server = Postgres(*settings)
+    server = Postgres(*settings, folder=folder)
     try:
         server.start()
         yield server
     finally:
+        server.thaw()
         with contextlib.suppress(RuntimeError):  # it is down already
             server.stop()
         server.remove()

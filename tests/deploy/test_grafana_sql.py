@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,8 +45,9 @@ def filled_database() -> Iterator[Database]:
         migrate.upgrade(database)
         steps = [step(n, math.nan if n == 5 else float(n)) for n in range(1, 2501)]
         ingest = Ingest(database, lambda _run, _version: None, lambda: 0.0)
-        for at in range(0, 2500, 500):
-            content = [started(), *steps[:500]] if at == 0 else steps[at : at + 500]
+        # The last 20 are rows: too few come at once to be packed at once.
+        for at, end in pairwise([0, 500, 1000, 1500, 2000, 2480, 2500]):
+            content = [started(), *steps[:end]] if at == 0 else steps[at:end]
             ingest.accept(shipment(batch(content, first=at + (at > 0))))
         yield database
         database.close()

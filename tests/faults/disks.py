@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from tests.agent.scripted import NODE, Rank, ending, node_folder, start_agent, s
 from tests.faults.load import Count, Shipper, shipping, steps_of, tally
 from tests.faults.scenarios import opened, progress
 from tests.faults.servers import Replica, wait_until
+from tests.postgres import running_postgres
 from trainwatch import events, journal, settings
 from trainwatch.agent.sync import sync
 from trainwatch.probes import host
@@ -75,6 +77,47 @@ def server_disk_full(folder: Path, times: int) -> Count:
             count.notes["answers 503"] = sum(shipper.refused for shipper in shippers)
         finally:
             replica.kill()
+    count.seconds = time.monotonic() - began
+    return count
+
+
+def postgres_disk_full(folder: Path, times: int) -> Count:
+    """The disk of Postgres is full until somebody makes room, and starts it again should it have given up."""
+    count, began = Count("disk full on Postgres", faults=times), time.monotonic()
+    starts, size = 0, 256
+    # A path of its own: the folder of a test is closed to the user that Postgres runs as.
+    with tempfile.TemporaryDirectory(prefix="tw-pg-") as outer:
+        Path(outer).chmod(0o755)
+        with (
+            small_disk(Path(outer) / "disk", size) as disk,
+            running_postgres("fsync=on", "min_wal_size=32MB", "max_wal_size=64MB", folder=disk) as postgres,
+        ):
+            replica = Replica(folder, postgres.url)
+            replica.start()
+            shippers = [Shipper([replica.url], f"full-{number}") for number in range(3)]
+            try:
+                with shipping(*shippers):
+                    for _ in range(times):
+                        progress(shippers)
+                        filler = disk / "filler"
+                        before = sum(shipper.refused for shipper in shippers)
+                        full = partial(_is_refused, shippers, before + 20)
+                        while not full():
+                            _fill(filler, disk)  # again and again: Postgres also frees some
+                            time.sleep(0.1)
+                        filler.unlink()
+                        size += 32
+                        subprocess.run(["mount", "-o", f"remount,size={size}m", str(disk)], check=True)
+                        if not postgres.runs():
+                            postgres.start()
+                            starts += 1
+                        progress(shippers)
+                with opened(postgres.url) as found:
+                    tally(count, found, shippers)
+                count.notes["answers 503"] = sum(shipper.refused for shipper in shippers)
+                count.notes["Postgres had to be started again"] = starts
+            finally:
+                replica.kill()
     count.seconds = time.monotonic() - began
     return count
 
@@ -204,7 +247,7 @@ def _is_refused(shippers: list[Shipper], more_than: int) -> bool:
 
 
 def _fill(filler: Path, disk: Path) -> None:
-    with filler.open("wb", buffering=0) as file:
+    with filler.open("ab", buffering=0) as file:
         while True:
             free = os.statvfs(disk)
             if free.f_bavail == 0:

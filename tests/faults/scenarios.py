@@ -87,6 +87,34 @@ def postgres_killed(folder: Path, times: int) -> Count:
     return count
 
 
+def postgres_frozen(folder: Path, times: int) -> Count:
+    """Postgres takes what it is sent and answers nothing, longer than the agents wait; then it goes on."""
+    count, began = Count("Postgres frozen", faults=times), time.monotonic()
+    with running_postgres("fsync=on") as postgres:
+        replica = Replica(folder, postgres.url)
+        replica.start()
+        shippers = [Shipper([replica.url], f"stuck-{number}", patience=3.0) for number in range(4)]
+        training = Training(folder, replica.url)
+        try:
+            with shipping(*shippers):
+                for _ in range(times):
+                    progress(shippers)
+                    postgres.freeze()
+                    time.sleep(5.0)
+                    postgres.thaw()
+                progress(shippers)
+            training.end()
+            with opened(postgres.url) as found:
+                tally(count, found, shippers)
+                training.tally(count, found)
+            count.notes["answers 503"] = sum(shipper.refused for shipper in shippers)
+        finally:
+            training.close()
+            replica.kill()
+    count.seconds = time.monotonic() - began
+    return count
+
+
 def replica_frozen(folder: Path, times: int) -> Count:
     """Of two servers the one that does the periodic work is frozen, wakes up again, and finds another in its place."""
     count, began = Count("replica frozen", faults=times), time.monotonic()

@@ -26,6 +26,13 @@ def test_a_server_whose_disk_is_full_refuses_and_goes_on_when_there_is_room(tmp_
 
 
 @needs_a_small_disk
+def test_a_postgres_whose_disk_is_full_refuses_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    count = disks.postgres_disk_full(tmp_path, 1)
+    check(count)
+    assert count.notes["answers 503"] > 5
+
+
+@needs_a_small_disk
 def test_a_node_whose_disk_is_full_counts_what_it_could_not_keep(tmp_path: Path) -> None:
     count = disks.node_disk_full(tmp_path, 1)
     check(count)

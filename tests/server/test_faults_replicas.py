@@ -23,6 +23,10 @@ def test_a_postgres_that_is_killed_under_load_loses_nothing_and_doubles_nothing(
     check(scenarios.postgres_killed(tmp_path, 2))
 
 
+def test_a_postgres_that_does_not_answer_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    check(scenarios.postgres_frozen(tmp_path, 1))
+
+
 def test_the_work_of_a_frozen_server_moves_to_another_and_shipping_goes_on(tmp_path: Path) -> None:
     check(scenarios.replica_frozen(tmp_path, 1))
 

@@ -1,20 +1,25 @@
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 import pytest
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from tests.patience import timing
 from tests.server.shipping import RUN, batch, shipment
 from trainwatch import events
 from trainwatch.server.db import Database
 from trainwatch.server.ingest.shipments import Ingest
+from trainwatch.server.jobs import rolling
 from trainwatch.server.models import chunks
 from trainwatch.server.models import points as rows
 from trainwatch.server.store import codec, points
+from trainwatch.server.store.checking import problems
 from trainwatch.server.store.codec import Columns
+from trainwatch.server.store.reading import read_packed
+from trainwatch.server.store.rollups import STRETCH
 
 
 def columns(values: list[float]) -> Columns:
@@ -83,6 +88,35 @@ def test_a_range_brings_its_neighbours_and_not_everything(database: Database) ->
     np.testing.assert_array_equal(found.step, by_time.step)
     assert before.step.min() == 0
     assert behind.step.max() == 19_999
+
+
+def test_small_chunks_become_large_ones_and_no_bit_changes(database: Database) -> None:
+    chance = random.Random(3)
+    values = [chance.choice([math.nan, -math.inf, chance.random()]) for _ in range(3 * STRETCH + 5000)]
+    at = 0
+    while at < len(values):
+        size = chance.choice([3, 31, 32, 50, 400, 900])
+        ship(database, at, values[at : at + size])
+        at += size
+
+    def look() -> tuple[int, Columns]:
+        with database.read() as connection:
+            [series] = points.listed(connection, RUN)
+            assert list(problems(connection, deep=True)) == []
+            count = connection.scalar(select(func.count()).select_from(chunks)) or 0
+            return count, points.read(connection, series.id)
+
+    before, found = look()
+    assert rolling.catch_up(database) == 3
+    after, again = look()
+    assert before > 150
+    assert after < before / 4
+    for one, other in zip(found, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(again.value, values)
+    with database.read() as connection:
+        [series] = points.listed(connection, RUN)
+        np.testing.assert_array_equal(read_packed(connection, series.id, 100, 40_000).value, values[100:40_000])
 
 
 def test_a_million_points_are_read_fast(sqlite: Database) -> None:

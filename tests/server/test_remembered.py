@@ -30,10 +30,12 @@ def server_of(database: Database, now: float = 0.0) -> Ingest:
 
 
 def ship(to: Ingest, first: int, number: int, run: str = RUN) -> int:
-    """Ships steps whose loss is their number, and returns which sequence is wanted next."""
-    steps = [step(n, float(n)) for n in range(first, first + number)]
-    answer = to.accept(shipment(batch(steps, first=first, run=run)))
-    return answer.next[run]["rank0"]
+    """Ships steps whose loss is their number, few at a time, and returns which sequence is wanted next."""
+    wanted = first
+    for at in range(first, first + number, points.PACK_NOW - 1):
+        steps = [step(n, float(n)) for n in range(at, min(at + points.PACK_NOW - 1, first + number))]
+        wanted = to.accept(shipment(batch(steps, first=at, run=run))).next[run]["rank0"]
+    return wanted
 
 
 def stored(database: Database, run: str = RUN) -> list[float]:

@@ -20,6 +20,8 @@ from trainwatch.server.store.reading import read, read_thinned
 from trainwatch.server.store.removal import Kept
 
 DAY = 86_400.0
+FRESH = 20
+"""Events at the end of a run that come by themselves, and whose points are rows."""
 
 
 def ingest_into(database: Database, now: float = 0.0) -> Ingest:
@@ -30,7 +32,9 @@ def make_run(database: Database, run: str, *, steps: int = 500, over: bool = Tru
     content: list[events.Event] = [started(), *(step(n, math.nan if n == 7 else n / 3) for n in range(1, steps + 1))]
     if over:
         content.append(ended(steps))
-    ingest_into(database).accept(shipment(batch(content, run=run, project=project)))
+    rows_from = len(content) - FRESH  # what comes before is packed at once
+    ingest_into(database).accept(shipment(batch(content[:rows_from], run=run, project=project)))
+    ingest_into(database).accept(shipment(batch(content[rows_from:], first=rows_from, run=run, project=project)))
 
 
 def left_of(database: Database, run: str) -> dict[str, int]:
@@ -61,7 +65,7 @@ def test_a_deleted_run_leaves_nothing_and_does_not_come_back(database: Database)
         assert removal.delete_run(connection, "gone", 5.0)
         assert not removal.delete_run(connection, "never", 5.0)
     assert left_of(database, "gone") == {}
-    assert left_of(database, "stays")["points"] == 500
+    assert left_of(database, "stays")["points"] == FRESH - 1
     ingest = ingest_into(database)
     late = shipment(batch([step(9000), step(9001)], run="gone", first=3002), batch([step(501)], run="stays", first=502))
     answer = ingest.accept(late)
@@ -84,7 +88,7 @@ def test_points_of_runs_that_are_over_are_packed(database: Database) -> None:
     assert retention.seal(database, 300.0) == 0
     assert retention.seal(database, 700.0) == 1
     assert left_of(database, "over").get("points") is None
-    assert left_of(database, "runs")["points"] == 500
+    assert left_of(database, "runs")["points"] == FRESH
     with database.read() as connection:
         after = read(connection, one.id)
     assert [column.tobytes() for column in after] == [column.tobytes() for column in before]
@@ -126,7 +130,7 @@ def test_each_project_keeps_its_data_as_long_as_it_says(database: Database) -> N
 
     retention.work(database, 3.5 * DAY)
     assert left_of(database, "short-over") == {}
-    assert left_of(database, "short-runs")["points"] == 500  # nobody knows that it is over
+    assert left_of(database, "short-runs")["points"] == FRESH  # nobody knows that it is over
     assert left_of(database, "for_ever-over")["chunks"]
 
 

@@ -47,7 +47,9 @@ def fill(database: Database, *, runs: int = 2, steps: int = 20_000) -> None:
             ended(steps),
         ]
         ingest.accept(shipment(batch(content, run=f"run{number}")))
-        ingest.accept(shipment(batch([step(n) for n in range(50)], run=f"run{number}", source="rank1", rank=1)))
+        for at in (0, 25):  # so few at once that they are rows
+            content = [step(n) for n in range(at, at + 25)]
+            ingest.accept(shipment(batch(content, first=at, run=f"run{number}", source="rank1", rank=1)))
     rolling.catch_up(database)
 
 

@@ -63,8 +63,8 @@ class Services:
             self.clock.set(now, monotonic)
 
 
-def services(request: Request) -> Services:
-    """Returns the server's parts, for a route."""
+async def services(request: Request) -> Services:
+    """Returns the server's parts, for a route. Not a plain function: FastAPI would run it in a thread of its own."""
     found: Services = request.app.state.services
     return found
 

@@ -1,4 +1,4 @@
-"""The periodic job that makes coarser copies of long series."""
+"""The periodic job that makes coarser copies of long series, and large chunks of small ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from trainwatch.server.db import Database
 from trainwatch.server.services import Services
-from trainwatch.server.store import rollups
+from trainwatch.server.store import compacting, rollups
 
 EVERY_SECONDS: Final = 20.0
 _SERIES: Final = 200
@@ -52,4 +52,6 @@ def roll(database: Database, series: int, *, partly: bool = False) -> int:
         with database.write() as connection:
             if not rollups.save(connection, series, made):
                 return total
+            last = made[-1]
+            compacting.compact(connection, series, made[0]["position"], last["position"] + last["points"])
         total += len(made)

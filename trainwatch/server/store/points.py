@@ -2,7 +2,8 @@
 
 Fresh points are rows so that an agent's few points a second cost a few small inserts. When a series has gathered
 enough of them they are packed, within the transaction that brought the last one: a point is at every moment either a
-row or in a chunk, never both and never neither.
+row or in a chunk, never both and never neither. Where many come at once they are packed at once, into small chunks that
+:mod:`~trainwatch.server.store.compacting` puts together later.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, tuple_, up
 
 from trainwatch.server.models import chunks, points, runs, series
 from trainwatch.server.store import fresh as fresh_points
-from trainwatch.server.store.bulk import Update
+from trainwatch.server.store.bulk import Insert, Update
 from trainwatch.server.store.codec import CODEC, Columns, join, pack
 from trainwatch.server.store.fresh import Stretch
 from trainwatch.server.store.reading import read, read_thinned
@@ -25,6 +26,7 @@ from trainwatch.server.store.reading import read, read_thinned
 __all__ = [
     "CHUNK",
     "PACK_AT",
+    "PACK_NOW",
     "Fresh",
     "Key",
     "Listed",
@@ -39,11 +41,14 @@ __all__ = [
 ]
 
 PACK_AT: Final = 1024
+PACK_NOW: Final = 32
+"""Points that come at once and are never rows: a small chunk costs less than so many rows that are packed later."""
 CHUNK: Final = 4096
 """Points a chunk holds at most."""
 
 
 _STAGGER: Final = 389  # a prime: neighbouring ranks pack at different times
+insert_chunks: Final = Insert(chunks, [column.name for column in chunks.c])
 _save: Final = Update(series, ("points", "fresh", "nonfinite", "last_step", "last_time", "last_value"), ("id",))
 
 
@@ -121,7 +126,7 @@ def append_all(
             count = len(new.value)
             finite = sum(map(math.isfinite, new.value))
             fresh = row.fresh + count
-            if fresh >= PACK_AT + (pack_at + key.rank * _STAGGER) % PACK_AT:
+            if count >= PACK_NOW or fresh >= PACK_AT + (pack_at + key.rank * _STAGGER) % PACK_AT:
                 full.append((row, new))
                 fresh = 0
             else:
@@ -208,7 +213,7 @@ def _pack(connection: Connection, full: list[tuple[Series, Fresh]]) -> None:
             rows.append(chunk_row(row.id, row.points - row.fresh + at, piece))
     if before:
         connection.execute(delete(points).where(points.c.series.in_(sorted(before))))
-    connection.execute(insert(chunks), rows)
+    insert_chunks(connection, rows)
 
 
 def chunk_row(series_id: int, position: int, piece: Columns) -> dict[str, Any]:
