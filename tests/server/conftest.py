@@ -14,6 +14,8 @@ from sqlalchemy import create_engine, text
 
 from tests.patience import PATIENCE
 from tests.postgres import find_postgres, temporary_postgres
+from tests.server.receiver import Receiver, receiving
+from tests.server.telling import Telling
 from trainwatch.server import migrate
 from trainwatch.server.db import Database
 from trainwatch.server.main import Server
@@ -112,3 +114,16 @@ def _migrated(url: str) -> Iterator[Database]:
     migrate.upgrade(database)
     yield database
     database.close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A receiver of messages."""
+    with receiving() as found:
+        yield found
+
+
+@pytest.fixture
+def telling(database: Database) -> Telling:
+    """A run whose agent tells findings, and a sender."""
+    return Telling(database)

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import running
-from tests.server.receiver import Answered, Receiver, receiving
+from tests.server.receiver import Answered, Receiver
 from tests.server.shipping import RUN, batch, send, started, step
 from tests.server.telling import KEY, finding
 from trainwatch.server.main import Server
@@ -18,12 +18,6 @@ from trainwatch.server.settings import Refused, Settings
 
 PLACES = ["/api/projects/default/channels", "/api/admin/channels"]
 SLACK = {"name": "team", "kind": "slack", "url": "https://hooks.slack.com/services/T00/B00/very-secret"}
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as found:
-        yield found
 
 
 @pytest.fixture

@@ -5,10 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import math
-import threading
-from collections.abc import Iterator
-from datetime import datetime, timezone
-from email.utils import format_datetime
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,30 +16,15 @@ import pytest
 from sqlalchemy import delete
 
 import trainwatch
-from tests.server.receiver import Answered, Receiver, receiving
+from tests.server.receiver import Answered, Receiver
 from tests.server.shipping import RUN, T0, batch, shipment, started, step
 from tests.server.telling import KEY, NOON, Telling, finding
-from trainwatch.server.db import Database
-from trainwatch.server.delivery.addresses import Guard
 from trainwatch.server.delivery.quiet import quiet_until
-from trainwatch.server.delivery.retry import delay, judge, wish
-from trainwatch.server.delivery.sender import Sender
 from trainwatch.server.models import runs
 from trainwatch.server.store import alerts, channels, delivery_record
 
 SCHEMA = json.loads((Path(trainwatch.__file__).parent.parent / "docs/schemas/webhook-1.json").read_text("utf-8"))
 HOUR = 3600.0
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as found:
-        yield found
-
-
-@pytest.fixture
-def telling(database: Database) -> Telling:
-    return Telling(database)
 
 
 def check(body: dict[str, Any]) -> None:
@@ -204,100 +186,6 @@ def test_what_is_rolled_back_is_not_told_and_wakes_nobody(telling: Telling, rece
     assert woken == ["delivery"], "nothing changed"
 
 
-def test_what_fails_is_tried_again_under_the_same_id(telling: Telling, receiver: Receiver) -> None:
-    telling.channel(receiver.url)
-    receiver.script = [Answered(503, body=b"busy\n now"), Answered(500, body=b"")]
-    telling.tell(finding(1))
-    telling.send()
-    [row] = telling.rows()
-    assert (row.state, row.reason) == ("waiting", "The receiver answered 503: busy now")
-    assert 4 <= row.due_at - telling.now <= 6
-    assert telling.send(3) == 0, "not yet"
-    assert telling.send(3) == 1
-    assert 8 <= telling.rows()[0].due_at - telling.now <= 12, "longer each time"
-    assert telling.send(12) == 1
-    assert len({taken.delivery for taken in receiver.taken}) == 1
-    with telling.database.read() as connection:
-        [found] = delivery_record.listed(connection)
-    assert [(one.status, one.error) for one in found.attempts] == [
-        (503, "The receiver answered 503: busy now"),
-        (500, "The receiver answered 500."),
-        (200, ""),
-    ]
-    assert found.delivery.state == "sent"
-
-
-def test_a_receiver_that_is_away_is_tried_again(telling: Telling, receiver: Receiver) -> None:
-    with receiving() as gone:
-        url = gone.url
-    telling.channel(url)
-    telling.tell(finding(1))
-    telling.send()
-    [row] = telling.rows()
-    assert row.state == "waiting"
-    assert row.reason.startswith("The receiver cannot be reached")
-    assert url not in row.reason
-
-
-def test_a_receiver_says_when_to_come_again(telling: Telling, receiver: Receiver) -> None:
-    telling.channel(receiver.url)
-    date = format_datetime(datetime.fromtimestamp(NOON + 300, timezone.utc), usegmt=True)
-    receiver.script = [Answered(429, {"Retry-After": "120"}), Answered(503, {"Retry-After": date})]
-    telling.tell(finding(1))
-    telling.send()
-    assert 120 <= telling.rows()[0].due_at - telling.now <= 121
-    assert telling.send(119) == 0
-    assert telling.send(2) == 1
-    assert 300 <= telling.rows()[0].due_at - NOON <= 301
-    telling.send(180)
-    assert telling.states() == ["sent"]
-
-
-@pytest.mark.parametrize("status", [301, 401, 403, 404, 410])
-def test_what_cannot_work_disables_the_channel_and_says_why(telling: Telling, receiver: Receiver, status: int) -> None:
-    channel = telling.channel(receiver.url)
-    receiver.script = [Answered(status, {"Location": "/elsewhere"}, b"no such hook")]
-    telling.tell(finding(1), finding(2, key="second"))
-    assert telling.send() == 1
-    row = telling.row_of(channel)
-    assert not row.enabled
-    assert row.disabled_reason.startswith(f"The receiver answered {status}")
-    assert telling.states() == ["failed", "waiting"]
-    assert telling.rows()[1].reason == "the channel is disabled"
-    telling.tell(finding(3, key="third"))
-    assert telling.rows()[2].state == "suppressed"
-    assert "disabled" in telling.rows()[2].reason
-    with telling.database.write() as connection:
-        channels.change(connection, channel, {"enabled": True, "disabled_reason": ""}, telling.now)
-    telling.send()
-    assert telling.states() == ["failed", "sent", "suppressed"]
-
-
-def test_a_message_that_is_refused_leaves_the_channel_as_it_is(telling: Telling, receiver: Receiver) -> None:
-    channel = telling.channel(receiver.url)
-    receiver.script = [Answered(400, body=b"invalid_payload")]
-    telling.tell(finding(1), finding(2, key="second"))
-    telling.send()
-    assert telling.states() == ["failed", "sent"]
-    assert telling.row_of(channel).enabled
-
-
-def test_after_a_day_it_is_given_up_with_the_reason(telling: Telling, receiver: Receiver) -> None:
-    telling.channel(receiver.url)
-    telling.tell(finding(1))
-    receiver.script = [Answered(503, body=b"busy")] * 200
-    while telling.now < NOON + 23.8 * HOUR:
-        telling.send(600)
-    assert telling.states() == ["waiting"]
-    telling.now = NOON + 24.1 * HOUR
-    telling.send()  # one more attempt, if it is due just now
-    telling.sender.start()
-    telling.sender.close()
-    [row] = telling.rows()
-    assert (row.state, row.lease_until) == ("failed", 0.0)
-    assert row.reason == "It could not be delivered within 24 hours: The receiver answered 503: busy"
-
-
 def test_changes_of_one_alert_arrive_in_their_order(telling: Telling, receiver: Receiver) -> None:
     telling.channel(receiver.url)
     receiver.script = [Answered(503)]
@@ -449,23 +337,6 @@ def test_a_project_silences_rules_and_runs(
         assert telling.send() == 1
 
 
-def test_two_senders_send_each_message_once(telling: Telling, receiver: Receiver) -> None:
-    channel = telling.channel(receiver.url)
-    senders = [Sender(telling.database, lambda: telling.now, guard=Guard(["127.0.0.1"])) for _ in range(3)]
-    telling.tell(*(finding(n, key=f"device {n}") for n in range(1, 31)))
-
-    def work(sender: Sender) -> None:
-        while set(telling.states()) != {"sent"}:
-            sender.drain(channel)
-
-    threads = [threading.Thread(target=work, args=(sender,)) for sender in senders]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert sorted(taken.delivery for taken in receiver.taken) == sorted(row.uuid for row in telling.rows())
-
-
 def test_what_was_delivered_long_ago_is_forgotten(telling: Telling, receiver: Receiver) -> None:
     telling.channel(receiver.url, digest_most=1, digest_seconds=60.0)
     telling.tell(*(finding(n, key=f"device {n}") for n in range(1, 4)))
@@ -475,29 +346,3 @@ def test_what_was_delivered_long_ago_is_forgotten(telling: Telling, receiver: Re
     with telling.database.write() as connection:
         delivery_record.prune(connection, telling.now + 1)
     assert telling.states() == ["waiting"]
-
-
-def test_the_table_of_answers() -> None:
-    assert [
-        judge(status) for status in (200, 204, 302, 400, 401, 404, 408, 410, 413, 422, 425, 429, 500, 503, 599)
-    ] == [
-        "sent",
-        "sent",
-        "disable",
-        "refused",
-        "disable",
-        "disable",
-        "retry",
-        "disable",
-        "refused",
-        "refused",
-        "retry",
-        "retry",
-        "retry",
-        "retry",
-        "retry",
-    ]
-    assert [round(delay(attempts, chance=0.5)) for attempts in (1, 2, 3, 20)] == [5, 10, 20, 1800]
-    assert (delay(3, chance=0.0), delay(3, chance=1.0)) == pytest.approx((16.0, 24.0))
-    assert [wish(text, NOON) for text in ("7", "0.5", "", None, "soon", "-1")] == [7.0, 0.5, None, None, None, None]
-    assert delay(1, 10**9, chance=0.0) == 3600.0, "a receiver cannot put a message off for ever"

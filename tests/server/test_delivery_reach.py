@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,6 @@ from trainwatch.server.delivery.retry import Answer
 from trainwatch.server.delivery.through_apprise import SERVICES, scrub
 
 NOW = 1_700_000_000.0
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as found:
-        yield found
 
 
 def post(url: str, guard: Guard | None = None, seconds: float = 10.0) -> Answer:

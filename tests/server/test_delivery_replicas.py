@@ -9,24 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.patience import PATIENCE
-from tests.server.receiver import Answered, Receiver, receiving
+from tests.server.receiver import Answered, Receiver
 from tests.server.telling import Telling, finding
 from trainwatch.server.db import Database
 from trainwatch.server.delivery.addresses import Guard
 from trainwatch.server.delivery.sender import Sender
 
 SERVERS = 4
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as found:
-        yield found
-
-
-@pytest.fixture
-def telling(database: Database) -> Telling:
-    return Telling(database)
 
 
 @pytest.fixture
