@@ -2,6 +2,7 @@ import { Button, Modal, Text } from "@mantine/core";
 import { useState } from "react";
 import { useLocation } from "wouter";
 import { useDeleteRun } from "../api/retention";
+import { DialogFoot } from "./DialogFoot";
 
 /** Deletes a run that is over, after a question. */
 export function DeleteRun({ id, name }: { id: string; name: string }) {
@@ -26,15 +27,7 @@ export function DeleteRun({ id, name }: { id: string; name: string }) {
           Everything that is known of <b>{name}</b> is deleted and cannot be had back. Its journal on the
           training machine stays.
         </Text>
-        {remove.error && (
-          <Text mt="sm" size="sm" role="alert" style={{ color: "var(--tw-critical)" }}>
-            {remove.error.message}
-          </Text>
-        )}
-        <div style={{ display: "flex", justifyContent: "flex-end", gap: 8, marginTop: 20 }}>
-          <Button size="xs" variant="default" onClick={() => setOpen(false)}>
-            Cancel
-          </Button>
+        <DialogFoot error={remove.error} onCancel={() => setOpen(false)}>
           <Button
             size="xs"
             color="danger"
@@ -44,7 +37,7 @@ export function DeleteRun({ id, name }: { id: string; name: string }) {
           >
             Delete the run
           </Button>
-        </div>
+        </DialogFoot>
       </Modal>
     </>
   );

@@ -2,6 +2,7 @@ import { Button, Modal, Text, TextInput } from "@mantine/core";
 import { type FormEvent, useState } from "react";
 import { type Action, useCommand } from "../api/commands";
 import type { RunDetail } from "../api/types";
+import { DialogFoot } from "./DialogFoot";
 import { IconSave, IconStop } from "./icons";
 
 const SAYS: Record<Action, { title: string; text: string; button: string; sent: string }> = {
@@ -81,15 +82,7 @@ export function RunActions({ run }: { run: RunDetail }) {
               data-autofocus
             />
           )}
-          {command.error && (
-            <Text mt="sm" size="sm" role="alert" style={{ color: "var(--tw-critical)" }}>
-              {command.error.message}
-            </Text>
-          )}
-          <div style={{ display: "flex", justifyContent: "flex-end", gap: 8, marginTop: 20 }}>
-            <Button size="xs" variant="default" onClick={() => setOpen(false)}>
-              Cancel
-            </Button>
+          <DialogFoot error={command.error} onCancel={() => setOpen(false)}>
             <Button
               size="xs"
               type="submit"
@@ -99,7 +92,7 @@ export function RunActions({ run }: { run: RunDetail }) {
             >
               {says.button}
             </Button>
-          </div>
+          </DialogFoot>
         </form>
       </Modal>
     </>

@@ -1,7 +1,7 @@
 import { Button, Skeleton } from "@mantine/core";
 import { useDocumentTitle } from "@mantine/hooks";
 import { useState } from "react";
-import { useLogout, useSession, useSessions, useTokens } from "../api/access";
+import { useLogout, useSessions, useTokens } from "../api/access";
 import { retryNow, useLive } from "../api/live";
 import { useRuns } from "../api/runs";
 import type { Session } from "../api/types";
@@ -11,32 +11,28 @@ import { NewToken } from "../components/NewToken";
 import { SessionTable } from "../components/SessionTable";
 import { SettingsLayout } from "../components/SettingsLayout";
 import { Scopes, TokenTable } from "../components/TokenTable";
+import { WithSession } from "../components/WithSession";
 import pages from "./pages.module.css";
 
 /** Who may use this server: tokens, and the browsers that are logged in. */
 export function AccessPage() {
   useDocumentTitle("Access · TrainWatch");
   useLive(null);
-  const { data: session, error } = useSession();
   return (
     <SettingsLayout here="/settings/access">
       <h1 className={pages.title}>Access</h1>
-      {error && !session ? (
-        <ErrorPane title="Who you are could not be found out" onRetry={retryNow}>
-          {error.message}
-        </ErrorPane>
-      ) : session ? (
-        <>
-          <Who session={session} />
-          {session.scopes.includes("admin") ? (
-            <Tokens session={session} />
-          ) : (
-            <p className={pages.nothing}>Tokens are made and revoked by those who have the scope admin.</p>
-          )}
-        </>
-      ) : (
-        <Skeleton h={200} radius={8} />
-      )}
+      <WithSession>
+        {(session) => (
+          <>
+            <Who session={session} />
+            {session.scopes.includes("admin") ? (
+              <Tokens session={session} />
+            ) : (
+              <p className={pages.nothing}>Tokens are made and revoked by those who have the scope admin.</p>
+            )}
+          </>
+        )}
+      </WithSession>
     </SettingsLayout>
   );
 }

@@ -1,7 +1,6 @@
 import { Button, Modal, Select, Skeleton } from "@mantine/core";
 import { useDocumentTitle } from "@mantine/hooks";
 import { useState } from "react";
-import { useSession } from "../api/access";
 import { useChannels } from "../api/channels";
 import { retryNow, useLive } from "../api/live";
 import { useRuns } from "../api/runs";
@@ -13,6 +12,7 @@ import { ErrorPane } from "../components/ErrorPane";
 import rules from "../components/Rules.module.css";
 import { SettingsLayout } from "../components/SettingsLayout";
 import { Silences } from "../components/Silences";
+import { WithSession } from "../components/WithSession";
 import pages from "./pages.module.css";
 
 const ALL = "";
@@ -21,18 +21,9 @@ const ALL = "";
 export function AlertsPage() {
   useDocumentTitle("Alerts · TrainWatch");
   useLive(null);
-  const { data: session, error } = useSession();
   return (
     <SettingsLayout here="/settings/alerts">
-      {error && !session ? (
-        <ErrorPane title="Who you are could not be found out" onRetry={retryNow}>
-          {error.message}
-        </ErrorPane>
-      ) : session ? (
-        <Chosen session={session} />
-      ) : (
-        <Skeleton h={200} radius={8} />
-      )}
+      <WithSession>{(session) => <Chosen session={session} />}</WithSession>
     </SettingsLayout>
   );
 }

@@ -1,33 +1,23 @@
-import { Select, Skeleton } from "@mantine/core";
+import { Select } from "@mantine/core";
 import { useDocumentTitle } from "@mantine/hooks";
 import { useState } from "react";
-import { useSession } from "../api/access";
-import { retryNow, useLive } from "../api/live";
+import { useLive } from "../api/live";
 import { useRuns } from "../api/runs";
 import type { Session } from "../api/types";
 import access from "../components/Access.module.css";
-import { ErrorPane } from "../components/ErrorPane";
 import { Retention } from "../components/Retention";
 import rules from "../components/Rules.module.css";
 import { SettingsLayout } from "../components/SettingsLayout";
+import { WithSession } from "../components/WithSession";
 import pages from "./pages.module.css";
 
 /** How long projects keep their data. */
 export function DataPage() {
   useDocumentTitle("Data · TrainWatch");
   useLive(null);
-  const { data: session, error } = useSession();
   return (
     <SettingsLayout here="/settings/data">
-      {error && !session ? (
-        <ErrorPane title="Who you are could not be found out" onRetry={retryNow}>
-          {error.message}
-        </ErrorPane>
-      ) : session ? (
-        <Chosen session={session} />
-      ) : (
-        <Skeleton h={200} radius={8} />
-      )}
+      <WithSession>{(session) => <Chosen session={session} />}</WithSession>
     </SettingsLayout>
   );
 }
