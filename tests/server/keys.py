@@ -51,6 +51,11 @@ def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
+def secret_part(token: str) -> str:
+    """Returns what is secret of a token; it may have underscores of its own."""
+    return token.split("_", 2)[2]
+
+
 def client_with(server: Server, token: str = "") -> httpx2.Client:
     """Returns a client that shows a token, or none."""
     return httpx2.Client(base_url=server.url, timeout=20, headers=bearer(token) if token else {})
