@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.support.report import Report, options, quantile, say
+from benchmarks.support.stores import store
 from tests.e2e.world import ROOT, World
 from tests.server.receiver import receiving
 
@@ -100,9 +101,10 @@ def _wait_for_run(name: str) -> None:
     raise TimeoutError("the server never heard of the run")
 
 
-def measure(count: int, folder: Path) -> list[Seen]:
+def measure(count: int, folder: Path, database: str) -> list[Seen]:
     """Trains so often, one training after the other, and waits for each message."""
     world = World(folder)
+    world.environment["TRAINWATCH_DATABASE"] = database
     world.environment["TRAINWATCH_ALERT_PRIVATE_HOSTS"] = "127.0.0.1"
     world.start_server()
     seen = []
@@ -155,17 +157,18 @@ def main() -> None:
         return
     parser = options(__doc__)
     parser.add_argument("--count", type=int, default=None, help="how many NaNs; 20 by default")
+    parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
     chosen = parser.parse_args()
     count = chosen.count or (5 if chosen.quick else 20)
     report = Report("alert_latency", chosen.quick)
-    with tempfile.TemporaryDirectory() as folder:
-        seen = measure(count, Path(folder))
+    with tempfile.TemporaryDirectory() as folder, store(chosen.database, Path(folder)) as found:
+        seen = measure(count, Path(folder), found.url)
     seconds = [one.seconds for one in seen]
     report.many("NaN to webhook", seconds, "s", note=f"{count} trainings")
     report.one("NaN to webhook, p50", quantile(seconds, 0.5), "s")
     report.one("NaN to webhook, p95", quantile(seconds, 0.95), "s", target=_TARGET_SECONDS)
     report.one("NaN to webhook, slowest", max(seconds), "s")
-    report.note(f"One training after the other, on SQLite; {count} messages, each of rule {_RULE}.")
+    report.note(f"One training after the other, on {found.name}; {count} messages, each of rule {_RULE}.")
     report.finish()
 
 
