@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
 from tests.server.shipping import batch, shipment, started, step
@@ -139,6 +143,23 @@ _OF_THE_FIRST_SCHEMA = [
         for source, rank in (("rank0~aaaa0000", 0), ("rank1~bbbb0000", 1), ("agent@node", "NULL"))
     ),
 ]
+
+
+def test_the_revisions_are_those_that_alembic_knows() -> None:
+    config = Config()
+    config.set_main_option("script_location", "trainwatch:migrations")
+    known = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    assert known[0] == migrate.newest()
+    assert len(known) >= 7
+
+
+def test_where_there_is_nothing_to_migrate_alembic_is_not_loaded(database: Database) -> None:
+    look = (
+        "import sys; from trainwatch.server import main, migrate; from trainwatch.server.db import Database;"
+        " database = Database(sys.argv[1]); migrate.upgrade(database); assert not migrate.is_behind(database);"
+        " database.close(); assert 'alembic' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", look, database.url], check=True)
 
 
 def test_servers_that_start_at_once_migrate_once(empty_database: Database) -> None:
