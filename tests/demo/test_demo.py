@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,7 +48,13 @@ class Terminal:
         command = [sys.executable, "-m", "trainwatch", "demo", "--home", str(home), "--port", str(self.port)]
         with self.screen.open("wb") as file:
             self.process = subprocess.Popen(
-                [*command, *arguments], env=environment, stdout=file, stderr=file, start_new_session=True
+                [*command, *arguments],
+                env=environment,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+                # The tests themselves may run in a script's background, where Ctrl-C is ignored, and this is inherited.
+                preexec_fn=_as_in_a_terminal,
             )
 
     def text(self) -> str:
@@ -63,7 +70,16 @@ class Terminal:
     def interrupt(self, number: int) -> int:
         # As a terminal does: to the whole group.
         os.killpg(self.process.pid, number)
-        return self.process.wait(PATIENCE)
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            alive = [process.cmdline() for process in belonging_to(self.home)]
+            pytest.fail(f"signal {number} did not end it; alive: {alive}; it said:\n{self.text()}")
+
+
+def _as_in_a_terminal() -> None:
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -109,11 +125,12 @@ def test_a_signal_in_the_middle_of_training_leaves_no_process(terminals: Any, nu
     assert "Traceback" not in terminal.text()
 
 
-def test_a_signal_at_any_moment_leaves_no_process(terminals: Any) -> None:
+def test_a_signal_at_any_moment_leaves_no_process(terminals: Any, tmp_path: Path) -> None:
     for delay in [0.3, 1.0, *(random.uniform(1, 12) for _ in range(2))]:
+        shutil.rmtree(tmp_path / "home" / "demo", ignore_errors=True)
         terminal: Terminal = terminals("--scenario", "healthy", "--steps", "5000")
         time.sleep(delay)
-        begun = terminal.text() != ""
+        begun = list(terminal.home.glob("demo/*/server.log")) != []
         status = terminal.interrupt(signal.SIGINT)
         # Before Python has even read the program, the signal is Python's own to answer.
         assert status == 0 or not begun, (delay, status, terminal.text())

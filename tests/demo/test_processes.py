@@ -91,6 +91,21 @@ def test_handlers_are_put_back() -> None:
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_what_is_ignored_stays_ignored(number: int) -> None:
+    """As under ``nohup``, and in the background of a script."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with StopRequest() as stop:
+            os.kill(os.getpid(), number)
+            time.sleep(0.05)
+            assert not stop
+            assert signal.getsignal(number) is signal.SIG_IGN
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
 def test_let_end_waits_for_others_but_not_for_the_one_it_is_told(processes: Processes, tmp_path: Path) -> None:
     server = processes.start(python(SLEEP), log=tmp_path / "log")
     started = time.monotonic()

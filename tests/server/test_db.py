@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 import threading
+from typing import Any
 
 import pytest
 from sqlalchemy import insert, select, text
@@ -68,3 +70,17 @@ def test_plain_gives_everything_a_json_form() -> None:
         deep = [deep]
     assert plain({1: {2.5}, "b": b"x", None: (None, True)}) == {"1": [2.5], "b": "b'x'", "None": [None, True]}
     assert "…" in str(plain(deep))
+
+
+def test_a_connection_in_use_when_the_database_is_closed_is_closed_after_it(database: Database) -> None:
+    """A server that ends does not wait for every reader."""
+    with database.engine.connect() as connection:
+        inner: Any = connection.connection.dbapi_connection
+        connection.exec_driver_sql("SELECT 1")
+        database.close()
+        assert connection.exec_driver_sql("SELECT 2").scalar() == 2
+    if database.kind == "postgresql":
+        assert inner.closed
+    else:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            inner.execute("SELECT 1")

@@ -24,7 +24,8 @@ _SCAN_SECONDS: Final = 0.1
 class StopRequest:
     """Whether somebody wants the demo to end: Ctrl-C, ``kill``, or a closed terminal.
 
-    A flag and not an exception: an exception could fall between a process's start and its being remembered.
+    A flag and not an exception: an exception could fall between a process's start and its being remembered. What the
+    demo was started to ignore it ignores: the closed terminal under ``nohup``, Ctrl-C in the background of a script.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,8 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            if number := getattr(signal, name, None):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._heard)
         return self
 

@@ -137,7 +137,8 @@ class Demo:
         log = folder / "server.log"
         server = processes.start([*command, "--home", str(self._home)], log=log)
         up = processes.wait(lambda: server.poll() is not None or bool(version_at(self._url)), _SERVER_SECONDS)
-        if server.poll() is not None or (not up and not processes.stopping):
+        # A Ctrl-C in the moment of its start, before it is out of the terminal's group, ends the server too.
+        if not processes.stopping and (server.poll() is not None or not up):
             raise DemoError(f"The server did not start. Its log, {log}, ends with:\n{_tail(log)}")
         return server
 

@@ -16,6 +16,7 @@ import psycopg
 from sqlalchemy import Connection, Dialect, Double, Engine, LargeBinary, MetaData, Text, create_engine, event, exc
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
+from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.schema import Table
 from sqlalchemy.types import TypeDecorator
 
@@ -167,6 +168,8 @@ class Database:
                 connect_args=POSTGRES_CONNECTION,
             )
             _prepare_postgres(self.engine)
+        self._closed = False
+        event.listen(self.engine, "checkin", self._returned)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -202,8 +205,13 @@ class Database:
             self.wake(name)
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Closes all connections; one that a thread still works with, when it is done with it."""
+        self._closed = True
         self.engine.dispose()
+
+    def _returned(self, _connection: Any, record: ConnectionPoolEntry) -> None:
+        if self._closed:
+            record.invalidate()
 
 
 @contextmanager
