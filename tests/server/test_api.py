@@ -37,6 +37,16 @@ def test_every_operation_is_described(path: str, method: str, operation: dict[st
         assert parameter["in"] != "path" or "example" in parameter or "integer" in str(parameter["schema"]), parameter
 
 
+@pytest.mark.parametrize(("path", "method", "operation"), OPERATIONS, ids=IDS)
+def test_every_whole_number_that_is_asked_with_fits_the_database(
+    path: str, method: str, operation: dict[str, Any]
+) -> None:
+    for parameter in operation.get("parameters", ()):
+        for schema in parameter["schema"].get("anyOf", [parameter["schema"]]):
+            if schema.get("type") == "integer":
+                assert 0 <= schema["minimum"] < schema["maximum"] < 2**63, parameter["name"]
+
+
 def test_names_of_operations_are_unique() -> None:
     names = [operation["operationId"] for _, _, operation in OPERATIONS]
     assert len(set(names)) == len(names)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from anyio import CapacityLimiter
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Path, Request
 from sqlalchemy import Connection
 
 from trainwatch.server.access import Keyring, Limits
@@ -71,6 +71,8 @@ async def services(request: Request) -> Services:
 
 NO_SUCH_RUN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": Problem, "description": "There is no such run."}}
 ServicesDep = Annotated[Services, Depends(services)]
+Id = Annotated[int, Path(ge=0, le=2**62)]
+"""The number of a row; what no column could hold is refused before a database sees it."""
 
 
 def known_run(connection: Connection, run: str) -> int:

@@ -7,21 +7,21 @@ import math
 from fastapi import APIRouter, HTTPException
 
 from trainwatch.server.schemas import SilenceRequest
-from trainwatch.server.services import NO_SUCH_RUN, Services, ServicesDep, known_run
+from trainwatch.server.services import NO_SUCH_RUN, Id, Services, ServicesDep, known_run
 from trainwatch.server.store import alerts, records
 
 router = APIRouter(tags=["alerts"])
 
 
 @router.put("/runs/{run}/alerts/{alert}/silence", status_code=204, responses=NO_SUCH_RUN)
-def silence(services: ServicesDep, run: str, alert: int, wanted: SilenceRequest) -> None:
+def silence(services: ServicesDep, run: str, alert: Id, wanted: SilenceRequest) -> None:
     """Silences an alert: it is still shown, but not counted, and nobody is notified."""
     until = math.inf if wanted.hours is None else services.clock() + wanted.hours * 3600
     _change(services, run, alert, until)
 
 
 @router.delete("/runs/{run}/alerts/{alert}/silence", status_code=204, responses=NO_SUCH_RUN)
-def end_silence(services: ServicesDep, run: str, alert: int) -> None:
+def end_silence(services: ServicesDep, run: str, alert: Id) -> None:
     """Makes a silenced alert heard again."""
     _change(services, run, alert, None)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, HTTPException, Path, Query
+from fastapi import APIRouter, HTTPException, Query
 from sqlalchemy import Row
 
 from trainwatch.server.delivery.registry import KINDS
 from trainwatch.server.schemas import delivery as schemas
-from trainwatch.server.services import NO_SUCH_RUN, Services, ServicesDep, known_run
+from trainwatch.server.services import NO_SUCH_RUN, Id, Services, ServicesDep, known_run
 from trainwatch.server.store import channels as store
 from trainwatch.server.store import delivery_record
 from trainwatch.server.store.outbox import JOB
@@ -19,8 +19,6 @@ from trainwatch.settings import is_name
 router = APIRouter(tags=["alerts"])
 _ALL: Final = ""
 """The project of channels that are told of all projects."""
-_LARGEST: Final = 2**62
-Id = Annotated[int, Path(ge=0, le=_LARGEST)]
 Limit = Annotated[int, Query(ge=1, le=500)]
 
 
