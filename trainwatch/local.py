@@ -7,8 +7,16 @@ import socket
 import urllib.request
 from typing import Any
 
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Goes nowhere else: the token is for the server that was named."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follows nothing; the redirect itself is the answer, an error."""
+
+
 # A proxy set for the outside world must not be asked for this machine.
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:

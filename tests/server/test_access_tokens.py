@@ -46,7 +46,7 @@ def ask(found: Keyring, token: str) -> Principal:
 
 def ask_session(found: Keyring, cookie: str) -> Principal:
     async def of_session() -> Principal:
-        return await found.of_session(cookie)
+        return await found.of_session(cookie, "192.0.2.1")
 
     return anyio.run(of_session)
 

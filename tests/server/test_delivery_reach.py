@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
@@ -256,6 +257,11 @@ def take_mail(listening: socket.socket, said: list[str]) -> None:
         ("mailto://a:b@example.org?pgp=/etc/passwd", "names a file"),
         ("discord://1234567890/abcdefghij?template=/etc/passwd", "names a file"),
         ("tgram://123456789:abcdefg_hijklmnop/1?Template=/etc/passwd", "names a file"),
+        # Apprise takes these for options, too.
+        ("workflows://example.org:443/aaaa/bbbb/?x=1;template=/etc/passwd", "names a file"),
+        ("workflows://example.org:443/aaaa/bbbb/?template%20=/etc/passwd", "names a file"),
+        ("workflows://example.org:443/aaaa/bbbb/#?template=/etc/passwd", "names a file"),
+        ("fcm://project/#device?keyfile=/etc/passwd", "names a file"),
     ],
 )
 def test_what_apprise_may_not(url: str, problem: str) -> None:
@@ -275,6 +281,30 @@ def test_the_process_of_apprise_starts_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "Forbidden\n"
+
+
+def test_the_process_of_apprise_reads_no_file_of_the_server(tmp_path: Path) -> None:
+    """Also if an option that names one got past the check of the address."""
+    secret = tmp_path / "secret.json"
+    secret.write_text('{"type": "message", "attachments": ["SECRET"]}')
+    code = (
+        "import json, logging, sys\n"
+        "from trainwatch.server.delivery import apprise_process\n"
+        "logging.basicConfig(stream=sys.stdout, level=logging.WARNING)\n"
+        "url = 'workflows://127.0.0.1:9/' + 'a' * 32 + '/' + 'b' * 43 + '/?template=' + sys.argv[1]\n"
+        "wanted = {'url': url, 'body': 'b', 'title': 't', 'type': 'info', 'allowed': []}\n"
+        "print(json.dumps(apprise_process.deliver(wanted)))\n"
+        "try:\n    open(sys.argv[1])\n"
+        "except PermissionError as error:\n    print(error)\n"
+    )
+    said = []
+    for path in (secret, tmp_path / "absent.json"):
+        done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+        assert "SECRET" not in done.stdout + done.stderr
+        assert json.loads(done.stdout.splitlines()[-2])["sent"] is False
+        assert done.stdout.splitlines()[-1] == "a channel may not open a file of the server"
+        said.append(done.stdout.replace(str(path), "PATH"))
+    assert said[0] == said[1]  # not even whether it is there
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Apprise looks through all of its own modules

@@ -20,7 +20,10 @@ def test_beyond_loopback_it_wants_a_token_and_says_how(host: str) -> None:
     with pytest.raises(Refused, match="TRAINWATCH_TOKEN=") as refusal:
         Settings(host=host).check()
     assert host in str(refusal.value)
-    Settings(host=host, token="secret").check()
+    with pytest.raises(Refused, match="6 characters"):
+        Settings(host=host, token="set-me").check()
+    Settings(host="127.0.0.1", token="set-me").check()
+    Settings(host=host, token="long enough to be one").check()
 
 
 def test_the_token_is_not_in_the_representation() -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from trainwatch import settings
 from trainwatch.cli.terminal import Failure, Mistake, say, settings_with
+from trainwatch.local import NoRedirect
 
 _SECONDS: Final = 5.0
 _EVERY: Final = 0.2
@@ -64,6 +65,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+_opener: Final = urllib.request.build_opener(NoRedirect)
+
+
 class _Server:
     """The server's API, as far as it is needed."""
 
@@ -79,7 +83,7 @@ class _Server:
             headers["Authorization"] = f"Bearer {self._chosen.token}"
         data = None if body is None else json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=_SECONDS) as answer:
+            with _opener.open(urllib.request.Request(url, data, headers), timeout=_SECONDS) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except urllib.error.HTTPError as error:

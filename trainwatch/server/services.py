@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -42,6 +43,8 @@ class Services:
     # Shipments wait for the writer. In threads of their own, so that pages are answered meanwhile.
     ingest_threads: CapacityLimiter
     shared: Shared
+    # Held while a shipment that expands to much is in memory.
+    large_bodies: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))
     clock: Callable[[], float] = time.time
     jobs: Runner = field(default_factory=Runner)
     telemetry: Telemetry = field(default_factory=Telemetry)

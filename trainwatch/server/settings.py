@@ -18,6 +18,7 @@ from trainwatch.server.delivery.addresses import Guard
 
 DEFAULT_PORT: Final = 8420
 _MIB: Final = 1024 * 1024
+_LEAST_SECRET: Final = 12
 
 
 class Refused(Exception):
@@ -133,13 +134,20 @@ class Settings(BaseSettings):
         """Refuses what would be unsafe.
 
         Raises:
-            Refused: The server would listen beyond this machine without a token.
+            Refused: The server would listen beyond this machine without a token, or with one that can be guessed;
+                or settings do not fit each other.
         """
         if not self.secret and not is_loopback(self.host):
             raise Refused(
                 f"TrainWatch will not listen on {self.host} without a token, because everybody who reaches this machine"
                 " could then read your runs and halt them: set one with TRAINWATCH_TOKEN=$(openssl rand -hex 32), here"
                 " and where you train, or listen on 127.0.0.1."
+            )
+        if len(self.secret) < _LEAST_SECRET and not is_loopback(self.host):
+            raise Refused(
+                f"TRAINWATCH_TOKEN has {len(self.secret)} characters, and everybody who reaches {self.host} may guess"
+                f" it: take one of at least {_LEAST_SECRET}, such as TRAINWATCH_TOKEN=$(openssl rand -hex 32), here and"
+                " where you train."
             )
         if self.oidc_issuer:
             self._check_oidc()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlsplit
 
+from anyio import move_on_after
 from fastapi import HTTPException
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
@@ -20,6 +21,10 @@ BODY_BYTES: Final = 1024 * 1024
 """Largest body of a request that is no shipment; those have a limit of their own, in the settings."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _INGEST: Final = "/api/ingest"
+_BODY_SECONDS: Final = 60.0
+"""How long a client may take for a body, and for each piece of a shipment."""
+_FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+"""What a proxy adds."""
 HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -73,11 +78,11 @@ class Gate:
         if problem is not None:
             await JSONResponse({"detail": problem}, status_code=403)(scope, receive, send_secured)
         elif is_shipment:
-            await self._app(scope, receive, send_secured)
+            await self._app(scope, _timed(receive), send_secured)
         elif declared.isdigit() and int(declared[:20]) > BODY_BYTES:
             await JSONResponse({"detail": _TOO_LARGE}, status_code=413)(scope, receive, send_secured)
         else:
-            await self._app(scope, _measured(receive), send_secured)
+            await self._app(scope, _measured(_timed(receive)), send_secured)
 
     def _problem(self, method: str, headers: Headers) -> str | None:
         host = headers.get("host", "")
@@ -87,10 +92,30 @@ class Gate:
                 f"A TrainWatch server without a token answers only to localhost, not to {host[:100]!r}:"
                 " set TRAINWATCH_TOKEN to use another name."
             )
+        if self._open and any(name in headers for name in _FORWARDED):
+            # It is on this machine; whoever it speaks for need not be.
+            return "A TrainWatch server without a token does not answer through a proxy: set TRAINWATCH_TOKEN."
         origin = headers.get("origin")
         if method not in _SAFE and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return "The request comes from a web page of another site."
         return None
+
+
+def _timed(receive: Receive) -> Receive:
+    """Waits for a body, but not for ever: who never sends the rest would keep a place that others need."""
+    complete = False
+
+    async def receive_timed() -> Message:
+        nonlocal complete
+        if complete:  # what comes after the body is its end, whenever that is
+            return await receive()
+        with move_on_after(_BODY_SECONDS):
+            message = await receive()
+            complete = not message.get("more_body", False)
+            return message
+        raise HTTPException(408, f"The rest of the body did not come within {_BODY_SECONDS:.0f} seconds.")
+
+    return receive_timed
 
 
 def _measured(receive: Receive) -> Receive:

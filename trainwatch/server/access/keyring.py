@@ -18,7 +18,7 @@ from typing import Any, Final
 from anyio import to_thread
 from sqlalchemy import Row, exc
 
-from trainwatch.server.access.limits import Guesses, Newest
+from trainwatch.server.access.limits import Buckets, Guesses, Newest, place_of
 from trainwatch.server.access.principal import Principal, Scope, format_scopes, parse_scopes
 from trainwatch.server.access.tokens import Made, digest, id_of, new_session
 from trainwatch.server.db import Database
@@ -28,10 +28,14 @@ from trainwatch.server.store import access as store
 logger = logging.getLogger(__name__)
 
 KNOWN_SECONDS: Final = 5.0
+STRANGERS: Final = (10.0, 300.0)
+"""Different tokens and cookies that open nothing, from one address: how many a second, and how many at once. Each costs
+a look into the database. Many, since all agents of a cluster may come from one address."""
 SESSION_SECONDS: Final = 30 * 24 * 3600.0
 SSO_SESSION_SECONDS: Final = 12 * 3600.0
 """Shorter, because a person who leaves is only turned away when they log in again."""
 _OF_TOKEN: Final = "token"
+_INSTALLATION: Final = "installation"
 
 
 class NotAdmitted(Exception):
@@ -46,7 +50,7 @@ class TooManyGuesses(Exception):
     """
 
     def __init__(self, wait: float) -> None:
-        super().__init__("Too many wrong tokens came from this address: wait a little.")
+        super().__init__("Too many wrong tokens or logins came from this address: wait a little.")
         self.wait = wait
 
 
@@ -69,7 +73,9 @@ class Keyring:
         self._clock = clock
         self._monotonic = monotonic
         self._guesses = Guesses()
+        self._strangers = Buckets(*STRANGERS)
         self._known: Newest[tuple[Principal, float]] = Newest(10_000)
+        self._refused: Newest[tuple[str, float]] = Newest(10_000)
         self._lock = threading.Lock()
 
     @property
@@ -98,27 +104,44 @@ class Keyring:
             if wait:
                 raise TooManyGuesses(wait)
         if self._secret and hmac.compare_digest(hashed, self._secret):
-            return Principal("installation", "the server's own token", "", frozenset({"admin"}))
+            return Principal(_INSTALLATION, "the server's own token", "", frozenset({"admin"}))
         try:
             if name is None:
                 raise NotAdmitted("This is not a token of this server.")
-            known = self._recall(hashed)
-            return known if known is not None else await to_thread.run_sync(self._find_token, name, hashed)
+            return await self._look(hashed, address, self._find_token, name, hashed)
         except NotAdmitted:
             if counted:
                 self._guesses.wrong(address, hashed, self._monotonic())
             logger.info("refused a token (%s) from %s", f"tw_{name}_…" if name else "of no known form", address)
             raise
 
-    async def of_session(self, cookie: str) -> Principal:
+    async def of_session(self, cookie: str, address: str) -> Principal:
         """Returns whose session a cookie stands for.
+
+        Args:
+            cookie: What was shown.
+            address: The client's, for counting those that never were.
 
         Raises:
             NotAdmitted: It is over, or never was.
+            TooManyGuesses: So many that never were came from there that this one is not looked at.
         """
         hashed = digest(cookie)
-        known = self._recall(hashed)
-        return known if known is not None else await to_thread.run_sync(self._find_session, hashed)
+        return await self._look(hashed, address, self._find_session, hashed)
+
+    def stranger(self, address: str) -> None:
+        """Notes that somebody without a token or session cost the server something in vain."""
+        self._strangers.charge(place_of(address), self._monotonic(), 1.0)
+
+    def let_try(self, address: str) -> None:
+        """Lets somebody without a token or session have something done.
+
+        Raises:
+            TooManyGuesses: Too much was in vain from there.
+        """
+        wait = self._strangers.wait(place_of(address), self._monotonic(), 1.0)
+        if wait:
+            raise TooManyGuesses(wait)
 
     async def still(self, principal: Principal) -> bool:
         """Tells whether somebody who was let in would be let in now; for what is answered over a long time."""
@@ -157,14 +180,21 @@ class Keyring:
 
     def close_session(self, cookie: str) -> None:
         """Ends the session that a cookie stands for, if there is one."""
+        hashed = digest(cookie)
+        with self._database.read() as connection:
+            found = store.session(connection, hashed)
+        if found is None:  # anybody can ask for this: only what is there is worth the one writer
+            return
         with self._database.write() as connection:
-            store.end_session_of(connection, digest(cookie))
-        self.forget()
+            store.end_session_of(connection, hashed)
+        with self._lock:
+            self._known.drop(hashed)
 
     def forget(self) -> None:
         """Looks everything up again from now on; after something was revoked."""
         with self._lock:
             self._known.clear()
+            self._refused.clear()
 
     @cached_property
     def _installation(self) -> str:
@@ -188,6 +218,26 @@ class Keyring:
         with self._database.write() as connection:
             store.add_session(connection, values, now)
         return made
+
+    async def _look(self, hashed: str, address: str, find: Callable[..., Principal], *arguments: str) -> Principal:
+        """Returns who showed something: as it was known some seconds ago, or as the database says."""
+        known = self._recall(hashed)
+        if known is not None:
+            return known
+        with self._lock:
+            refused = self._refused.get(hashed)
+        if refused is not None and self._monotonic() < refused[1]:
+            raise NotAdmitted(refused[0])
+        self.let_try(address)
+        try:
+            return await to_thread.run_sync(find, *arguments)
+        except NotAdmitted as problem:
+            # Only the first time: whoever keeps yesterday's token, with a thousand agents, locks nobody else out.
+            if refused is None:
+                self.stranger(address)
+            with self._lock:
+                self._refused.put(hashed, (str(problem), self._monotonic() + KNOWN_SECONDS))
+            raise
 
     def _recall(self, hashed: str) -> Principal | None:
         with self._lock:
@@ -228,16 +278,18 @@ class Keyring:
             token = None if row is None or row.token is None else store.token(connection, row.token)
         if row is None or self._clock() >= row.expires_at:
             raise NotAdmitted("The session is over: log in again.")
+        by_installation = token is None and row.origin == self._installation
         if token is not None:
             self._check_token(token)
-        elif row.origin not in (self._installation, f"oidc:{self._settings.oidc_issuer}"):
+        elif not by_installation and row.origin != f"oidc:{self._settings.oidc_issuer}":
             raise NotAdmitted("What this session was opened with is not valid any more: log in again.")
         if store.is_due(row.last_used_at, self._clock()):
             self._touch(row.token or "", row.id)
         source = row if token is None else token
         return self._remember(
             Principal(
-                key=f"session:{row.id}",
+                # All that one token opens counts as that token's.
+                key=f"token:{row.token}" if row.token else _INSTALLATION if by_installation else f"session:{row.id}",
                 name=source.name,
                 project=source.project,
                 scopes=parse_scopes(source.scopes),

@@ -8,13 +8,17 @@ from __future__ import annotations
 import ipaddress
 import math
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, Generic, TypeVar
 
 from trainwatch.server.access.principal import OPEN, Principal, Scope
 from trainwatch.server.settings import Settings
 
 _MOST: Final = 10_000
+MOST_STREAMS: Final = 1000
+"""Live streams that all with the same token, or on this machine where there is none, may have at the same time."""
 _T = TypeVar("_T")
 
 
@@ -42,6 +46,10 @@ class Newest(Generic[_T]):
         self._items.move_to_end(key)
         if len(self._items) > self._most:
             self._items.popitem(last=False)
+
+    def drop(self, key: str) -> None:
+        """Forgets a value, if there is one."""
+        self._items.pop(key, None)
 
     def clear(self) -> None:
         """Forgets all."""
@@ -169,6 +177,7 @@ class Limits:
     def __init__(self, settings: Settings) -> None:
         rate, size = settings.requests_per_second, settings.ingest_bytes_per_second
         self._requests = Buckets(rate, 2 * rate)
+        self._streams: Counter[str] = Counter()
         # Never less than the largest shipment that is taken.
         self._bytes = Buckets(size, max(2.0 * size, settings.ingest_expanded_bytes))
 
@@ -189,6 +198,25 @@ class Limits:
         return owed or self._requests.take(principal.key, now)
 
     def shipped(self, principal: Principal, size: int, now: float) -> None:
-        """Counts a shipment, in bytes once expanded: that is what it costs to take it."""
+        """Counts a shipment, in bytes once expanded: what it costs to take it, or to see that it is too large."""
         if principal is not OPEN:
             self._bytes.charge(principal.key, now, size)
+
+    @contextmanager
+    def streaming(self, principal: Principal) -> Iterator[None]:
+        """Counts a live stream as long as it lasts; called in the event loop."""
+        self._streams[principal.key] += 1
+        try:
+            yield
+        finally:
+            self._streams[principal.key] -= 1
+            if not self._streams[principal.key]:
+                del self._streams[principal.key]
+
+    def may_stream(self, principal: Principal) -> bool:
+        """Tells whether there may be another live stream."""
+        return self._streams[principal.key] < MOST_STREAMS
+
+    def owed(self, principal: Principal, now: float) -> float:
+        """Returns the seconds until another large shipment is expanded; 0 when it is at once."""
+        return 0.0 if principal is OPEN else self._bytes.wait(principal.key, now)

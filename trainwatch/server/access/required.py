@@ -103,7 +103,7 @@ async def admit(request: Request) -> Principal:
         if shown:
             return await keyring.of_token(shown, client_of(request))
         if cookie:
-            return await keyring.of_session(cookie)
+            return await keyring.of_session(cookie, client_of(request))
     except NotAdmitted as problem:
         raise _unauthorized(f"{problem} Get another one from whoever runs this server (TRAINWATCH_TOKEN).") from None
     except TooManyGuesses as problem:

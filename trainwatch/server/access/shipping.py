@@ -6,18 +6,15 @@ import msgspec
 from sqlalchemy import Connection
 
 from trainwatch.server.access.principal import Principal
+from trainwatch.server.ingest.shipments import NotYours
 from trainwatch.server.store import access as store
 from trainwatch.shipment import Shipment
-
-
-class NotYours(Exception):
-    """A shipment is for a run of a project that its token may not ship to. The message is for who runs the agent."""
 
 
 def own_part(connection: Connection, principal: Principal, shipment: Shipment) -> Shipment:
     """Returns a shipment without the runs of other projects that it asks after.
 
-    A run belongs to the project that it was made with, whatever a later batch says.
+    A run belongs to the project that it was made with, whatever a later batch says, also when it was deleted.
 
     Args:
         connection: A read transaction.
@@ -30,13 +27,9 @@ def own_part(connection: Connection, principal: Principal, shipment: Shipment) -
     if not principal.project:
         return shipment
     named = {*shipment.runs, *(batch.run for batch in shipment.batches)}
-    found = store.projects_of(connection, named)
+    found = store.owners_of(connection, named)
     for batch in shipment.batches:
         if not principal.sees(found.get(batch.run, batch.project)):
-            # Not of which it is: a token shows nothing of the others.
-            raise NotYours(
-                f"Run {batch.run!r} is not of project {principal.project!r}, the only one that this token may ship to:"
-                f" set TRAINWATCH_PROJECT={principal.project} where you train, or take another run id if it is set."
-            )
+            raise NotYours(batch.run, principal.project)
     asked = [run for run in shipment.runs if principal.sees(found.get(run, principal.project))]
     return msgspec.structs.replace(shipment, runs=asked)

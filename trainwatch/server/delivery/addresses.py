@@ -14,9 +14,17 @@ from typing import Final
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# They carry an IPv4 address inside, which some router may take out again.
-_TUNNELS: Final = tuple(
-    ipaddress.ip_network(text) for text in ("2002::/16", "2001::/32", "64:ff9b::/96", "64:ff9b:1::/48")
+_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+"""All that is given out of IPv6; what lies outside is local, or an IPv4 address in disguise."""
+_REFUSED: Final = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        # They carry an IPv4 address inside, which some router may take out again.
+        *("2002::/16", "2001::/32", "192.88.99.0/24"),
+        "3fff::/20",  # for documentation
+        "192.0.0.0/24",  # between a customer and the provider; newer versions of Python know
+        "168.63.129.16/32",  # Azure's own services, inside of every virtual machine
+    )
 )
 
 
@@ -93,7 +101,9 @@ def is_public(address: Address) -> bool:
     """Tells whether an address belongs to the internet at large."""
     if address.is_multicast or not address.is_global:
         return False
-    return not any(address in network for network in _TUNNELS if network.version == address.version)
+    if isinstance(address, ipaddress.IPv6Address) and address not in _UNICAST:
+        return False
+    return not any(address in network for network in _REFUSED if network.version == address.version)
 
 
 def _normal(host: str) -> str:

@@ -1,20 +1,29 @@
 """Runs Apprise once, with every connection checked: reads a JSON document from its input, writes one to its output.
 
 Apprise's services connect in ways of their own. What they have in common is the interpreter, which announces each
-connection before it is made; :func:`watch` refuses those that lead inside.
+connection before it is made, and each file before it is opened; :func:`watch` refuses those that lead inside.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import mimetypes
+import os
 import sys
+import sysconfig
 from collections.abc import Callable
 from typing import Any, Final
 
 from trainwatch.server.delivery.addresses import Forbidden, Guard
 
 _CONNECTING: Final = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
+_PROGRAMS: Final = (".py", ".pyc", ".so", ".pyd")
+_READ: Final = (
+    "/usr/share/zoneinfo/",
+    *(os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
+"""Where Python and its packages lie, which read files of their own; and the time zones."""
 _NEVER: Final = frozenset({"os.exec", "os.posix_spawn", "os.system", "subprocess.Popen"})
 
 
@@ -30,6 +39,9 @@ def watch(guard: Guard, refused: list[str]) -> Callable[[str, tuple[Any, ...]], 
         if event in _NEVER:
             refused.append(event)
             raise Forbidden(f"{event} is none of a channel's business")
+        if event == "open" and not _may_open(*arguments[:3]):
+            refused.append("a file of the server")
+            raise PermissionError("a channel may not open a file of the server")
         if event not in _CONNECTING or len(arguments) < 2 or arguments[1] is None:
             return
         address = arguments[1]
@@ -42,6 +54,15 @@ def watch(guard: Guard, refused: list[str]) -> Callable[[str, tuple[Any, ...]], 
             raise Forbidden(str(error)) from None
 
     return hook
+
+
+def _may_open(path: Any, _mode: Any = None, flags: Any = None) -> bool:
+    if isinstance(path, int) or path == os.devnull:
+        return True
+    if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        return False
+    real = os.path.realpath(os.fsdecode(path))
+    return real.endswith(_PROGRAMS) or real.startswith(_READ) or real in mimetypes.knownfiles
 
 
 class _Kept(logging.Handler):
@@ -59,17 +80,21 @@ class _Kept(logging.Handler):
 def deliver(wanted: dict[str, Any]) -> dict[str, Any]:
     """Sends one message and says what became of it."""
     import apprise
+    from apprise.manager_attachment import AttachmentManager
 
+    # Even whether a file is there, nobody is to learn by naming it.
+    attachments: Any = AttachmentManager
+    attachments().remove("file")
     kept = _Kept()
     logging.getLogger("apprise").addHandler(kept)
     asset = apprise.AppriseAsset(
         app_id="TrainWatch", app_desc="TrainWatch", storage_mode="memory", allow_templates=False, http_redirects=0
     )
     refused: list[str] = []
+    sys.addaudithook(watch(Guard(wanted["allowed"]), refused))
     service = apprise.Apprise.instantiate(wanted["url"], asset=asset)
     if service is None:
         return {"sent": False, "invalid": True, "error": " ".join(kept.lines)}
-    sys.addaudithook(watch(Guard(wanted["allowed"]), refused))
     try:
         sent = bool(service.notify(body=wanted["body"], title=wanted["title"], notify_type=wanted["type"]))
     except Exception as error:

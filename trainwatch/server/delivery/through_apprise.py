@@ -13,7 +13,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from typing import Any, Final
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote
 
 from trainwatch.server.delivery.kinds import Context, Kind
 from trainwatch.server.delivery.notice import Message
@@ -37,6 +37,7 @@ runs something, and json, xml and form, which a webhook does better."""
 
 _FORBIDDEN: Final = frozenset({"template", "pgp", "pgpkey", "pgppub", "pgpprv", "keyfile", "subfile", "attach", "file"})
 """Options that name files of the server."""
+_NO_LETTER: Final = re.compile(r"[^a-z0-9]+")
 _STATUS: Final = re.compile(r"error=(\d{3})\b")
 _SECRET_LENGTH: Final = 6
 
@@ -57,11 +58,10 @@ class ThroughApprise(Kind):
             raise ValueError(f"{name}:// is not for Apprise: add a channel of the kind webhook or slack.")
         if name not in SERVICES:
             raise ValueError(f"Apprise's {name[:30]}:// cannot be used here; docs/alerts.md lists what can.")
-        try:
-            options = parse_qs(urlsplit(url).query)
-        except ValueError:
-            raise ValueError("The address cannot be read.") from None
-        named = sorted(_FORBIDDEN & {option.lstrip("+-:").lower() for option in options})
+        # More than a URL's grammar calls options, since Apprise has a grammar of its own, and takes even more for some.
+        pieces = re.split("[?&;#]", f"{rest};{unquote(rest)}")
+        options = {_NO_LETTER.sub("", piece.partition("=")[0].lower()) for piece in pieces if "=" in piece}
+        named = sorted(_FORBIDDEN & options)
         if named:
             raise ValueError(f"The option {named[0]!r} names a file of the server, which a channel may not.")
         if find_spec("apprise") is None:
@@ -88,6 +88,7 @@ class ThroughApprise(Kind):
         }
         # Not the server's environment: it holds secrets, and may name a proxy that is inside.
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "SSL_CERT_FILE") if name in os.environ}
+        kept["NETRC"] = os.devnull  # nor the passwords of whoever runs it
         command = [sys.executable, "-m", "trainwatch.server.delivery.apprise_process"]
         try:
             done = subprocess.run(

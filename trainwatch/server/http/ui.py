@@ -58,6 +58,8 @@ def _find(directory: Path, path: str) -> Path | None:
     Raises:
         HTTPException: 404; an asset that is not there (of an older build, say) must not be answered with the page.
     """
+    if "\0" in path:  # no name of a file, and the system's calls raise
+        raise HTTPException(404, "There is no such file.")
     root = directory.resolve()
     wanted = (root / path).resolve()
     if path and wanted.is_relative_to(root) and wanted.is_file():

@@ -14,8 +14,11 @@ import zstandard
 from trainwatch.shipment import Batch, Shipment
 
 _decoder: Final = msgspec.msgpack.Decoder(Shipment)
-_RUN: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+# Not of dots alone: a browser takes them for folders.
+_RUN: Final = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,100}")
 _LARGEST: Final = 2**62
+SMALL_BYTES: Final = 4 * 1024 * 1024
+"""What as many may expand to at once as there are threads; an agent's shipments have less than half of it."""
 _WINDOW: Final = 1 << 27  # what a zstd frame may make the reader allocate; the agent's need 8 MiB
 
 
@@ -31,6 +34,10 @@ class Unacceptable(Exception):
         self.status = status
 
 
+class TooLarge(Unacceptable):
+    """The shipment is larger than it may be."""
+
+
 async def receive(stream: AsyncIterator[bytes], declared: str | None, limit: int) -> bytes:
     """Reads a body, but not more than `limit` bytes.
 
@@ -40,7 +47,7 @@ async def receive(stream: AsyncIterator[bytes], declared: str | None, limit: int
         limit: Bytes.
 
     Raises:
-        Unacceptable: The body is larger.
+        TooLarge: The body is larger.
     """
     if declared is not None and declared.isdigit() and int(declared) > limit:
         raise _too_large(limit, "compressed")
@@ -58,7 +65,8 @@ def expand(body: bytes, encoding: str, limit: int) -> bytes:
     """Undoes the Content-Encoding; stops at `limit`, however little was sent.
 
     Raises:
-        Unacceptable: The encoding is unknown, the body damaged, or it expands to more than `limit` bytes.
+        TooLarge: It expands to more than `limit` bytes.
+        Unacceptable: The encoding is unknown, or the body damaged.
     """
     name = encoding.strip().lower()
     try:
@@ -116,5 +124,5 @@ def _check_run(run: str) -> None:
         raise Unacceptable(400, f"A run's id is 1 to 100 of A-Z a-z 0-9 . _ -, not {run[:50]!r}.")
 
 
-def _too_large(limit: int, what: str) -> Unacceptable:
-    return Unacceptable(413, f"The shipment is larger than {limit} bytes {what}: send fewer events at once.")
+def _too_large(limit: int, what: str) -> TooLarge:
+    return TooLarge(413, f"The shipment is larger than {limit} bytes {what}: send fewer events at once.")

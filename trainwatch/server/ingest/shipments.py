@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, exc
 
@@ -25,6 +25,28 @@ from trainwatch.shipment import Acknowledgement, Batch, Command, Shipment
 _AT_ONCE: Final = 8000
 """Events stored in one transaction, unless one shipment has more. One transaction at a time: what waits meanwhile goes
 into the next one together, which costs less than two that take turns in the interpreter."""
+
+
+class NotYours(Exception):
+    """A shipment is for a run of a project that its token may not ship to. The message is for who runs the agent.
+
+    Args:
+        run: The run's id.
+        project: The only project that may be shipped to.
+    """
+
+    def __init__(self, run: str, project: str) -> None:
+        # Not of which project the run is: a token shows nothing of the others.
+        super().__init__(
+            f"Run {run!r} is not of project {project!r}, the only one that this token may ship to:"
+            f" set TRAINWATCH_PROJECT={project} where you train, or take another run id if it is set."
+        )
+
+
+class _Sent(NamedTuple):
+    shipment: Shipment
+    project: str
+    """The only one that it may be for; empty: any."""
 
 
 class Ingest:
@@ -51,22 +73,30 @@ class Ingest:
         self._remembered = Remembered()
         self._together = Together(
             self._accept,
-            weigh=lambda shipment: sum(len(batch.events) for batch in shipment.batches),
+            weigh=lambda sent: sum(len(batch.events) for batch in sent.shipment.batches),
             most=_AT_ONCE,
-            hopeless=(exc.OperationalError, exc.InterfaceError, exc.TimeoutError),
+            hopeless=(exc.OperationalError, exc.InterfaceError, exc.InternalError, exc.TimeoutError),
         )
 
-    def accept(self, shipment: Shipment) -> Acknowledgement:
+    def accept(self, shipment: Shipment, project: str = "") -> Acknowledgement:
         """Stores a shipment, in one transaction with those that come at the same time.
+
+        Args:
+            shipment: What came.
+            project: The only project that it may be for; empty: any.
 
         Returns:
             How far each of its sources is stored now, the commands for its runs, and their projects' rules.
+
+        Raises:
+            NotYours: One of its runs is of another project.
         """
         if not shipment.batches and not shipment.runs:
             return Acknowledgement(next={})
-        return self._together(shipment)
+        return self._together(_Sent(shipment, project))
 
-    def _accept(self, shipments: list[Shipment]) -> list[Acknowledgement]:
+    def _accept(self, sent: list[_Sent]) -> list[Acknowledgement]:
+        shipments = [one.shipment for one in sent]
         batches: defaultdict[str, list[Batch]] = defaultdict(list)
         named: set[str] = set()
         for shipment in shipments:
@@ -78,6 +108,7 @@ class Ingest:
         changed: list[Run] = []
         with self._database.write() as connection:
             runs, deleted = _lock(connection, batches, named, now)
+            _stay_inside(sent, runs)
             before = {run.id: (run.state, run.heard_at) for run in runs.values()}
             known = self._remembered.take(runs.values())
             for run in runs.values():
@@ -105,6 +136,18 @@ class Ingest:
         for run in changed:
             self._publish(run.id, run.version)
         return [_answer(shipment, following, commands, rules) for shipment in shipments]
+
+
+def _stay_inside(sent: list[_Sent], runs: Mapping[str, Run]) -> None:
+    """Looks once more whose the runs are, now that they are locked: another project may just have made one of them.
+
+    Raises:
+        NotYours: Somebody else's. Each of those that came together is then tried alone.
+    """
+    for shipment, project in sent:
+        for name in {*shipment.runs, *(batch.run for batch in shipment.batches)} if project else ():
+            if name in runs and runs[name].project != project:
+                raise NotYours(name, project)
 
 
 def _answer(

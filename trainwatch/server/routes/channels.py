@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, HTTPException, Query
 from sqlalchemy import Row
 
+from trainwatch.server.access import Principal, PrincipalDep
 from trainwatch.server.delivery.registry import KINDS
 from trainwatch.server.schemas import delivery as schemas
 from trainwatch.server.services import NO_SUCH_RUN, Id, Services, ServicesDep, known_run
@@ -95,12 +96,14 @@ def channel_for_all_deliveries(services: ServicesDep, channel: Id, limit: Limit 
 
 
 @router.get("/runs/{run}/alerts/{alert}/deliveries", responses=NO_SUCH_RUN)
-def alert_deliveries(services: ServicesDep, run: str, alert: Id, limit: Limit = 50) -> schemas.DeliveryList:
-    """Returns where an alert was told, the newest first."""
+def alert_deliveries(
+    services: ServicesDep, principal: PrincipalDep, run: str, alert: Id, limit: Limit = 50
+) -> schemas.DeliveryList:
+    """Returns where an alert was told, the newest first. What receivers answered, only their channel's admin sees."""
     with services.database.read() as connection:
         known_run(connection, run)
         found = delivery_record.listed(connection, run=run, alert=alert, limit=limit)
-    return schemas.DeliveryList(deliveries=[_delivery(one) for one in found])
+    return schemas.DeliveryList(deliveries=[_seen_by(principal, one) for one in found])
 
 
 @router.get("/projects/{project}/silences")
@@ -262,6 +265,16 @@ def _channel(row: Row[Any], waiting: int) -> schemas.Channel:
         created_at=row.created_at,
         changed_at=row.changed_at,
     )
+
+
+def _seen_by(principal: Principal, found: delivery_record.Recorded) -> schemas.Delivery:
+    """Returns a delivery as it is shown with the run: its channel may be another project's, and that of all."""
+    delivery = _delivery(found)
+    if principal.may("admin") and principal.sees(found.project):
+        return delivery
+    hidden = [one.model_copy(update={"error": ""}) for one in delivery.attempts]
+    name = delivery.channel_name if principal.sees(found.project) else ""
+    return delivery.model_copy(update={"attempts": hidden, "channel_name": name, "reason": ""})
 
 
 def _delivery(found: delivery_record.Recorded) -> schemas.Delivery:

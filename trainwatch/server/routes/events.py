@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from anyio import to_thread
-from fastapi import APIRouter
+from fastapi import APIRouter, HTTPException
 from starlette.responses import StreamingResponse
 
 from trainwatch.server.access import Principal, PrincipalDep, clipped
@@ -30,6 +30,8 @@ async def events(services: ServicesDep, principal: PrincipalDep, run: str | None
 
     A stream for one run begins with its present version, so that nothing is missed between loading and listening.
     """
+    if not services.limits.may_stream(principal):
+        raise HTTPException(429, "With this token too many live streams are open: close some.")
     version = None if run is None else await to_thread.run_sync(_version, services, run)
     return StreamingResponse(
         _stream(services, principal, run, version), media_type="text/event-stream", headers=_HEADERS
@@ -37,9 +39,10 @@ async def events(services: ServicesDep, principal: PrincipalDep, run: str | None
 
 
 async def _stream(services: Services, principal: Principal, run: str | None, version: int | None) -> AsyncIterator[str]:
-    yield ": listening\n\n" if run is None or version is None else _event(run, version)
-    async for change in seen_by(services, principal, services.live.changes(run)):
-        yield ": ping\n\n" if change is None else _event(*change)
+    with services.limits.streaming(principal):
+        yield ": listening\n\n" if run is None or version is None else _event(run, version)
+        async for change in seen_by(services, principal, services.live.changes(run)):
+            yield ": ping\n\n" if change is None else _event(*change)
 
 
 def _event(run: str, version: int) -> str:

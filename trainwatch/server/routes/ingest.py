@@ -10,13 +10,16 @@ from anyio import to_thread
 from fastapi import APIRouter, HTTPException, Request, Response
 
 from trainwatch.server.access import Principal, PrincipalDep
-from trainwatch.server.access.shipping import NotYours, own_part
+from trainwatch.server.access.limits import seconds
+from trainwatch.server.access.shipping import own_part
 from trainwatch.server.ingest import body
+from trainwatch.server.ingest.shipments import NotYours
 from trainwatch.server.schemas import Problem
 from trainwatch.server.services import Services, ServicesDep
 
 router = APIRouter(tags=["ingest"])
 _MSGPACK: Final = "application/msgpack"
+_TOO_MUCH: Final = "This token ships more than it may: wait a little."
 _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "shipment.Acknowledgement as MessagePack.", "content": {_MSGPACK: {}}},
     400: {"model": Problem, "description": "The body is no shipment."},
@@ -75,12 +78,33 @@ def _accept(services: Services, principal: Principal, received: bytes, encoding:
 
 
 def _stored(services: Services, principal: Principal, received: bytes, encoding: str) -> bytes:
-    expanded = body.expand(received, encoding, services.settings.ingest_expanded_bytes)
+    most = services.settings.ingest_expanded_bytes
+    try:
+        expanded = body.expand(received, encoding, min(body.SMALL_BYTES, most))
+    except body.TooLarge:
+        if most <= body.SMALL_BYTES:
+            raise
+    else:
+        return _take(services, principal, expanded, len(received))
+    # A few bytes may expand to the limit: few such bodies are in memory at a time, from whomever they come.
+    with services.large_bodies:
+        wait = services.limits.owed(principal, time.monotonic())
+        if wait:  # it was within its limit when these came, all at once
+            raise HTTPException(429, _TOO_MUCH, headers={"Retry-After": seconds(wait)})
+        try:
+            expanded = body.expand(received, encoding, most)
+        except body.TooLarge:
+            services.limits.shipped(principal, most, time.monotonic())
+            raise
+        return _take(services, principal, expanded, len(received))
+
+
+def _take(services: Services, principal: Principal, expanded: bytes, size: int) -> bytes:
     services.limits.shipped(principal, len(expanded), time.monotonic())
     shipment = body.decode(expanded)
     if principal.project:
         with services.database.read() as connection:
             shipment = own_part(connection, principal, shipment)
-    answer = msgspec.msgpack.encode(services.ingest.accept(shipment))
-    services.telemetry.shipped(len(received), sum(len(batch.events) for batch in shipment.batches))
+    answer = msgspec.msgpack.encode(services.ingest.accept(shipment, principal.project))
+    services.telemetry.shipped(size, sum(len(batch.events) for batch in shipment.batches))
     return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any, Final
 
 from anyio import to_thread
@@ -47,6 +48,11 @@ async def login(services: ServicesDep, request: Request, given: Login) -> Respon
         raise HTTPException(401, str(problem)) from None
     except TooManyGuesses as problem:
         raise HTTPException(429, str(problem), headers={"Retry-After": seconds(problem.wait)}) from None
+    wait = services.limits.wait(principal, None, time.monotonic())
+    if wait:
+        raise HTTPException(
+            429, "This token asks for more than it may: wait a little.", headers={"Retry-After": seconds(wait)}
+        )
     if not principal.may("read"):
         raise HTTPException(403, "This token may ship and see nothing: log in with one that has the scope read.")
     made, expires_at = await to_thread.run_sync(services.keyring.open_session, principal)
@@ -61,7 +67,7 @@ def logout(services: ServicesDep, request: Request) -> Response:
     cookie = request.cookies.get(COOKIE, "")
     if cookie:
         services.keyring.close_session(cookie)
-    response.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=_is_secure(request))
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=_is_secure(request, services))
     return response
 
 
@@ -83,7 +89,7 @@ async def begin_sso(services: ServicesDep, request: Request, to: Text = "/") -> 
         path=_FLOW_PATH,
         httponly=True,
         samesite="lax",
-        secure=_is_secure(request),
+        secure=_is_secure(request, services),
     )
     return response
 
@@ -97,6 +103,10 @@ async def end_sso(
     if sso is None:
         raise HTTPException(404, "This server has no OpenID provider.")
     try:
+        services.keyring.let_try(client_of(request))
+    except TooManyGuesses as problem:
+        raise HTTPException(429, str(problem), headers={"Retry-After": seconds(problem.wait)}) from None
+    try:
         if error:
             raise SsoError("declined")
         person = await sso.end(_callback(request), request.cookies.get(FLOW_COOKIE, ""), code, state)
@@ -104,11 +114,13 @@ async def end_sso(
             services.keyring.open_sso_session, sso.issuer, person.name, person.project, person.scopes
         )
     except SsoError as problem:
+        services.keyring.stranger(client_of(request))  # each costs a question to the provider
         response: Response = _to_login(problem)
     else:
         response = RedirectResponse(person.to, 303)
         _set_cookie(response, request, services, made.secret, expires_at)
-    response.delete_cookie(FLOW_COOKIE, path=_FLOW_PATH, httponly=True, samesite="lax", secure=_is_secure(request))
+    secure = _is_secure(request, services)
+    response.delete_cookie(FLOW_COOKIE, path=_FLOW_PATH, httponly=True, samesite="lax", secure=secure)
     return response
 
 
@@ -119,12 +131,13 @@ def _set_cookie(response: Response, request: Request, services: Services, value:
         max_age=max(0, int(expires_at - services.clock())),
         httponly=True,
         samesite="strict",
-        secure=_is_secure(request),
+        secure=_is_secure(request, services),
     )
 
 
-def _is_secure(request: Request) -> bool:
-    return request.url.scheme == "https"
+def _is_secure(request: Request, services: Services) -> bool:
+    """Tells whether the browser came over TLS; a proxy that is not trusted cannot say so, the settings can."""
+    return request.url.scheme == "https" or services.settings.public_url.startswith("https://")
 
 
 def _callback(request: Request) -> str:

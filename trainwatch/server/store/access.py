@@ -7,9 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, or_, select, update
 
-from trainwatch.server.models import runs, sessions, tokens
+from trainwatch.server.models import deleted_runs, runs, sessions, tokens
 
 _TOUCH_SECONDS = 60.0
+_MOST_SESSIONS = 100
+"""Of one token, or of one person; the oldest end when there would be more."""
 
 
 def add_token(connection: Connection, values: dict[str, Any]) -> None:
@@ -72,9 +74,18 @@ def is_due(last_used_at: float | None, now: float) -> bool:
 
 
 def add_session(connection: Connection, values: dict[str, Any], now: float) -> None:
-    """Stores a session, and forgets those that are over."""
+    """Stores a session, and forgets those that are over, or too many."""
     connection.execute(delete(sessions).where(sessions.c.expires_at <= now))
     connection.execute(insert(sessions).values(values))
+    same = (
+        sessions.c.token.is_not_distinct_from(values["token"]),
+        sessions.c.origin == values["origin"],
+        sessions.c.name == values["name"],
+    )
+    newest = select(sessions.c.id).where(*same).order_by(sessions.c.created_at.desc(), sessions.c.id)
+    too_many = list(connection.scalars(newest.offset(_MOST_SESSIONS)))
+    if too_many:
+        connection.execute(delete(sessions).where(sessions.c.id.in_(too_many)))
 
 
 def session(connection: Connection, digest: str) -> Row[Any] | None:
@@ -112,3 +123,10 @@ def projects_of(connection: Connection, ids: Collection[str]) -> dict[str, str]:
     """Returns the project of each of these runs, of those that are there."""
     rows = connection.execute(select(runs.c.id, runs.c.project).where(runs.c.id.in_(list(ids))))
     return {row.id: row.project for row in rows}
+
+
+def owners_of(connection: Connection, ids: Collection[str]) -> dict[str, str]:
+    """Returns the project of each of these runs, of those that are there or were deleted."""
+    columns = (deleted_runs.c.run, deleted_runs.c.project)
+    rows = connection.execute(select(*columns).where(deleted_runs.c.run.in_(list(ids))))
+    return {row.run: row.project for row in rows} | projects_of(connection, ids)

@@ -35,7 +35,7 @@ export function DeliveryTable({ deliveries, shows }: Props) {
             </td>
             <td>
               {shows === "channel" ? (
-                delivery.channel_name
+                delivery.channel_name || delivery.kind
               ) : delivery.run ? (
                 <Link href={`/runs/${encodeURIComponent(delivery.run)}`}>{delivery.run.slice(0, 12)}</Link>
               ) : (
