@@ -55,8 +55,12 @@ def _long_run(database: Database, count: int, size: int) -> str:
     """Makes a run with a series of `count` points, in chunks of `size`, as a run does that ships now and then."""
     run = f"long{count}"
     ingest = Ingest(database, lambda _run, _version: None, time.time)
-    start = events.encode(events.RunStarted(time=1e9, name=run, pid=1, max_steps=count))
-    batch = Batch(run=run, project="default", node="n", source="rank0", rank=0, first=0, events=[_raw(start)])
+    ends: list[events.Event] = [
+        events.RunStarted(time=1e9, name=run, pid=1, max_steps=count),
+        events.RunEnded(time=1e9 + count * 0.25, step=count, outcome="finished"),  # only such a run can be deleted
+    ]
+    encoded = [_raw(events.encode(event)) for event in ends]
+    batch = Batch(run=run, project="default", node="n", source="rank0", rank=0, first=0, events=encoded)
     ingest.accept(Shipment(batches=[batch], node="n", sent_at=1e9, runs=[run]))
     chance = np.random.default_rng(count)
     step = np.arange(1, count + 1)

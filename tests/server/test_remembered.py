@@ -106,6 +106,7 @@ def test_a_run_that_was_deleted_and_brought_back_is_another(database: Database, 
     server = server_of(database)
     server.accept(shipment(batch([started()])))
     at = ship(server, 1, 100)
+    assert silence.mark_silent(database, now=1e6, late_after=20, lost_after=60)
     archive.write(database, RUN, tmp_path / "run.parquet")
     with database.write() as connection:
         removal.delete_run(connection, RUN, 1.0)

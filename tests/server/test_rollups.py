@@ -8,13 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from tests.server.shipping import RUN, batch, shipment, started
+from tests.server.shipping import RUN, batch, ended, shipment, started, step
 from trainwatch.charts.attempts import Cut
 from trainwatch.server.db import Database
 from trainwatch.server.ingest.shipments import Ingest
-from trainwatch.server.jobs import rolling
+from trainwatch.server.jobs import rolling, silence
 from trainwatch.server.models import rollups as table
-from trainwatch.server.store import points, rollups
+from trainwatch.server.store import points, removal, rollups
+from trainwatch.server.store.checking import problems
 from trainwatch.server.store.codec import Columns, pack_chosen, unpack_chosen
 from trainwatch.server.store.reading import read, read_thinned
 from trainwatch.server.store.rollups import NONFINITE_MOST, STRETCH, Chosen, choose
@@ -188,9 +189,36 @@ def rolled(sqlite: Database) -> tuple[Database, int, np.ndarray]:
 def test_a_series_that_is_gone_is_not_rolled_up(sqlite: Database) -> None:
     number = fill(sqlite, curve(40_000))
     with sqlite.read() as connection:
-        made = rollups.prepare(connection, number, most=10)
+        made = rollups.prepare(connection, RUN, number, most=10)
     assert len(made) == 2
     rolling.catch_up(sqlite)
     with sqlite.write() as connection:
-        assert not rollups.save(connection, number, made)  # somebody else was faster
-        assert rollups.prepare(connection, 12345, most=10) == []
+        assert not rollups.save(connection, RUN, number, made)  # somebody else was faster
+        assert rollups.prepare(connection, RUN, 12345, most=10) == []
+
+
+def test_a_number_that_a_series_of_another_run_got_is_not_taken_for_it(sqlite: Database) -> None:
+    number = fill(sqlite, curve(40_000))
+    with sqlite.read() as connection:
+        made = rollups.prepare(connection, RUN, number, most=10)
+    silence.mark_silent(sqlite, now=100.0, late_after=20, lost_after=60)
+    with sqlite.write() as connection:
+        removal.delete_run(connection, RUN, 100.0)
+    ingest = Ingest(sqlite, lambda _run, _version: None, lambda: 0.0)
+    ingest.accept(shipment(batch([started(), *(step(n, 1 / n) for n in range(1, 40_001)), ended(40_000)], run="next")))
+    ingest.accept(shipment(batch([started(), ended(1)], run="other")))
+    with sqlite.write() as connection:
+        assert [one.id for one in points.listed(connection, "next")] == [number]
+        assert not rollups.save(connection, RUN, number, made)
+        assert not rollups.save(connection, "other", number, made)
+        assert rollups.prepare(connection, "other", number, most=10) == []
+        assert not rollups.save(connection, "next", number, [{**made[0], "points": 40_002}]), "more than is packed"
+    for run in (RUN, "other"):
+        assert rolling.roll(sqlite, run, number, over_before=math.inf) == 0
+    assert rolling.roll(sqlite, "next", number, over_before=math.inf) == 3
+    with sqlite.write() as connection:
+        assert removal.drop_raw(connection, RUN, number, math.inf) == 0
+        assert removal.drop_raw(connection, "other", number, math.inf) == 0
+        assert len(points.read(connection, number).step) == 40_000
+        assert list(problems(connection, deep=True)) == []
+        assert removal.drop_raw(connection, "next", number, math.inf) == 40_000

@@ -90,6 +90,14 @@ def test_a_sound_database_has_no_problems_and_a_damaged_one_is_found_out(databas
     assert len(found.splitlines()) <= 8
 
 
+@pytest.mark.parametrize("changes", [{"rolled": 20_001, "dropped": 20_001}, {"dropped": 20_000}])
+def test_more_rolled_up_or_dropped_than_there_can_be_is_found_out(sqlite: Database, changes: dict[str, int]) -> None:
+    fill(sqlite, runs=1)
+    with sqlite.write() as connection:
+        connection.execute(update(series).where(series.c.metric == "eval/loss").values(changes))
+    assert "of 20000 packed points" in "\n".join(problems(sqlite, deep=False))
+
+
 def test_a_copy_has_every_row_and_goes_on(
     database: Database, postgres: str, tmp_path: Path, new_url: Callable[[], str]
 ) -> None:

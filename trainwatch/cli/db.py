@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +13,7 @@ from trainwatch.cli.terminal import Failure, Mistake, counted, need, say
 
 if TYPE_CHECKING:
     from trainwatch.server.db import Database
+    from trainwatch.server.store.removal import Standing
 
 _DAY: Final = 86_400.0
 _SHOWN: Final = 50
@@ -110,34 +112,62 @@ def _archive(options: argparse.Namespace) -> int:
     if bool(options.runs) == (options.older_than is not None):
         raise Mistake("name runs, or say --older-than DAYS")
     options.to.mkdir(parents=True, exist_ok=True)
+    moment = math.inf if options.older_than is None else time.time() - options.older_than * _DAY
     with opened(options) as database:
-        from trainwatch.server import archive
-        from trainwatch.server.store import removal
-
-        names = options.runs or _old(database, options)
-        for name in names:
-            with database.read() as connection:
-                state = removal.state_of(connection, name)
-            if options.delete and state in removal.BUSY:
-                raise Mistake(f"run {name!r} is not over: halt it first, or archive it without --delete")
-            target = options.to / f"{name}{archive.SUFFIX}"
-            points = archive.write(database, name, target)
-            if options.delete:
-                with database.write() as connection:
-                    removal.delete_run(connection, name, time.time())
-            deleted = "; the run is deleted" if options.delete else ""
-            say(f"{target}: {counted(points, 'point')}, {target.stat().st_size / _MIB:,.1f} MiB{deleted}")
+        names = options.runs or _old(database, options, moment)
+        kept = [name for name in names if not _archive_one(database, name, options, moment)]
     if not names:
         say("No run is that old.")
+    if kept:
+        raise Failure(f"{counted(len(kept), 'run')} not deleted: {', '.join(kept)}")
     return 0
 
 
-def _old(database: Database, options: argparse.Namespace) -> list[str]:
+def _archive_one(database: Database, name: str, options: argparse.Namespace, moment: float) -> bool:
+    """Archives a run, and deletes it if that is wanted.
+
+    Returns:
+        Whether all was done that was wanted; a run that changed meanwhile is not deleted.
+
+    Raises:
+        Mistake: It was named to be deleted, and is not over.
+    """
+    from trainwatch.server import archive
     from trainwatch.server.store import removal
 
-    moment = time.time() - options.older_than * _DAY
+    # Before it is written: a run that stands there still when it is deleted stood there all the time.
     with database.read() as connection:
-        return removal.silent_since(connection, options.project, moment, limit=None)
+        before = removal.standing_of(connection, name)
+    if options.runs and options.delete and before is not None and not before.is_over():
+        raise Mistake(f"run {name!r} is not over: halt it first, or archive it without --delete")
+    if not options.runs and (before is None or not before.is_over(moment)):
+        return True  # heard again, or deleted, since it was found to be old
+    target = options.to / f"{name}{archive.SUFFIX}"
+    points = archive.write(database, name, target)
+    end, done = "", True
+    if options.delete:
+        done = _deleted(database, name, moment, before)
+        end = "; the run is deleted" if done else "; the run changed meanwhile, and is not deleted"
+    say(f"{target}: {counted(points, 'point')}, {target.stat().st_size / _MIB:,.1f} MiB{end}")
+    return done
+
+
+def _deleted(database: Database, name: str, moment: float, before: Standing | None) -> bool:
+    from trainwatch.server.store import removal
+
+    try:
+        with database.write() as connection:
+            removal.delete_run(connection, name, time.time(), moment=moment, unchanged=before)
+    except removal.InUse:
+        return False
+    return True
+
+
+def _old(database: Database, options: argparse.Namespace, moment: float) -> list[str]:
+    from trainwatch.server.store import removal
+
+    with database.read() as connection:
+        return removal.silent_since(connection, options.project, moment)
 
 
 def _restore(options: argparse.Namespace) -> int:

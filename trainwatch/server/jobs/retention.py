@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import Final
+
+from sqlalchemy import Connection, exc
 
 from trainwatch.server.db import Database
 from trainwatch.server.jobs import rolling
 from trainwatch.server.services import Services
 from trainwatch.server.store import points, removal
+from trainwatch.server.store.leases import Outdated
 from trainwatch.server.store.removal import Kept
+
+logger = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 60.0
 SEAL_AFTER: Final = 600.0
 """Seconds after a run that is over was heard last until its last points are packed."""
 _DAY: Final = 86_400.0
-_RUNS: Final = 50
-_SERIES: Final = 500
+_HOPELESS: Final = (Outdated, exc.OperationalError, exc.InterfaceError, exc.TimeoutError)
+"""Errors that no other run would be spared: the lease is another server's, or the database is away."""
+
+
+_Find = Callable[[Connection, str, float], list[str]]
+
+
+class Incomplete(Exception):
+    """Some runs could not be dealt with; why is in the log."""
 
 
 def run(services: Services) -> None:
@@ -26,68 +42,100 @@ def run(services: Services) -> None:
 def work(database: Database, now: float) -> None:
     """Packs the last points of runs that are over, and drops what their projects do not keep.
 
-    A run at a time, each in a transaction of its own: nobody waits long, and what was interrupted goes on next time.
+    A run or some series at a time, in a transaction of their own: nobody waits long, and what was interrupted goes on
+    next time. A run may be heard again at any moment, so each of these transactions begins with a look whether it was.
 
     Args:
         database: The database.
         now: The server's clock.
+
+    Raises:
+        Incomplete: Some runs could not be dealt with; all others were.
     """
-    seal(database, now)
+    failed: list[str] = []
+    seal(database, now, failed)
     with database.read() as connection:
         found = removal.all_kept(connection)
     for project, kept in found.items():
-        _drop(database, project, kept, now)
+        _drop(database, project, kept, now, failed)
+    if failed:
+        raise Incomplete(f"runs that could not be dealt with: {len(set(failed))}, among them {failed[0]!r}")
 
 
-def seal(database: Database, now: float) -> int:
-    """Packs the points that are rows of runs that are over; returns of how many runs."""
-    total = 0
-    while True:
-        with database.read() as connection:
-            ids = removal.unsealed(connection, now - SEAL_AFTER, limit=_RUNS)
-        for name in ids:
-            with database.write() as connection:
-                points.seal(connection, name)
-        total += len(ids)
-        if len(ids) < _RUNS:
-            return total
+def seal(database: Database, now: float, failed: list[str] | None = None) -> int:
+    """Packs the points that are rows of runs that are over.
+
+    Args:
+        database: The database.
+        now: The server's clock.
+        failed: The runs where that failed are added to it.
+
+    Returns:
+        Of how many runs.
+    """
+    moment = now - SEAL_AFTER
+    with database.read() as connection:
+        ids = removal.unsealed(connection, moment)
+    return _each(ids, partial(_seal, database, moment=moment), [] if failed is None else failed)
 
 
-def _drop(database: Database, project: str, kept: Kept, now: float) -> None:
-    if kept.runs is not None:
-        _drop_runs(database, project, now - kept.runs * _DAY, now)
+def _drop(database: Database, project: str, kept: Kept, now: float, failed: list[str]) -> None:
     raw = kept.raw if kept.rollups is None else min(kept.rollups, kept.rollups if kept.raw is None else kept.raw)
-    if raw is not None:
-        _drop_raw(database, project, now - raw * _DAY)
-    if kept.rollups is not None:
+    steps: tuple[tuple[float | None, _Find, Callable[..., None]], ...] = (
+        (kept.runs, removal.silent_since, partial(_delete, now=now)),
+        (raw, removal.with_raw, _drop_raw),
+        (kept.rollups, removal.with_curves, _drop_curves),
+    )
+    for days, find, drop in steps:
+        if days is not None:
+            moment = now - days * _DAY
+            with database.read() as connection:
+                ids = find(connection, project, moment)
+            _each(ids, partial(drop, database, moment=moment), failed)
+
+
+def _each(ids: Iterable[str], work: Callable[[str], None], failed: list[str]) -> int:
+    """Does something with each of some runs; one that it fails with keeps no other waiting.
+
+    Returns:
+        With how many it was done.
+    """
+    done = 0
+    for name in ids:
+        try:
+            work(name)
+        except _HOPELESS:
+            raise
+        except Exception:
+            logger.exception("what is old of the run %r cannot be packed or dropped; it is tried again", name)
+            failed.append(name)
+        else:
+            done += 1
+    return done
+
+
+def _seal(database: Database, run: str, moment: float) -> None:
+    more = True
+    while more:
         with database.write() as connection:
-            removal.drop_curves(connection, project, now - kept.rollups * _DAY)
+            more = removal.lock_if_over(connection, run, moment) and points.seal(connection, run)
 
 
-def _drop_runs(database: Database, project: str, moment: float, now: float) -> None:
-    while True:
-        with database.read() as connection:
-            ids = removal.silent_since(connection, project, moment, limit=_RUNS)
-        for name in ids:
-            with database.write() as connection:
-                removal.delete_run(connection, name, now)
-        if len(ids) < _RUNS:
-            return
+def _delete(database: Database, run: str, moment: float, now: float) -> None:
+    with suppress(removal.InUse), database.write() as connection:
+        removal.delete_run(connection, run, now, moment=moment)
 
 
-def _drop_raw(database: Database, project: str, moment: float) -> None:
-    sealed: set[str] = set()
-    while True:
-        with database.read() as connection:
-            found = removal.with_raw(connection, project, moment, limit=_SERIES)
-        dropped = 0
-        for name, number in found:
-            if name not in sealed:
-                sealed.add(name)
-                with database.write() as connection:
-                    points.seal(connection, name)
-            rolling.roll(database, number, partly=True)
-            with database.write() as connection:
-                dropped += removal.drop_raw(connection, number)
-        if not dropped:
-            return
+def _drop_raw(database: Database, run: str, moment: float) -> None:
+    _seal(database, run, moment)
+    with database.read() as connection:
+        numbers = removal.raw_series(connection, run)
+    for number in numbers:
+        rolling.roll(database, run, number, over_before=moment)
+        with database.write() as connection:
+            removal.drop_raw(connection, run, number, moment)
+
+
+def _drop_curves(database: Database, run: str, moment: float) -> None:
+    with database.write() as connection:
+        removal.drop_curves(connection, run, moment)

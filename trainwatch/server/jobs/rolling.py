@@ -6,7 +6,7 @@ from typing import Final
 
 from trainwatch.server.db import Database
 from trainwatch.server.services import Services
-from trainwatch.server.store import compacting, rollups
+from trainwatch.server.store import compacting, removal, rollups
 
 EVERY_SECONDS: Final = 20.0
 _SERIES: Final = 200
@@ -24,20 +24,22 @@ def catch_up(database: Database) -> int:
     total = 0
     while True:
         with database.read() as connection:
-            ids = rollups.lagging(connection, limit=_SERIES)
-        made = sum(roll(database, number) for number in ids)
+            found = rollups.lagging(connection, limit=_SERIES)
+        made = sum(roll(database, name, number) for name, number in found)
         total += made
         if not made:
             return total
 
 
-def roll(database: Database, series: int, *, partly: bool = False) -> int:
+def roll(database: Database, run: str, series: int, *, over_before: float | None = None) -> int:
     """Makes the rollups that a series lacks.
 
     Args:
         database: The database.
-        series: The series' id.
-        partly: Whether also what is less than a whole stretch is rolled up.
+        run: The run's id.
+        series: The series' number; nothing is made of one that is not the run's.
+        over_before: Also what is less than a whole stretch is rolled up, as long as the run is over and was not heard
+            since then; None: whole stretches only.
 
     Returns:
         How many of the first level.
@@ -46,11 +48,13 @@ def roll(database: Database, series: int, *, partly: bool = False) -> int:
     while True:
         # Computed outside of the write transaction, so that nobody waits: what is packed stays as it is.
         with database.read() as connection:
-            made = rollups.prepare(connection, series, most=_AT_ONCE, partly=partly)
+            made = rollups.prepare(connection, run, series, most=_AT_ONCE, partly=over_before is not None)
         if not made:
             return total
         with database.write() as connection:
-            if not rollups.save(connection, series, made):
+            if over_before is not None and not removal.lock_if_over(connection, run, over_before):
+                return total
+            if not rollups.save(connection, run, series, made):
                 return total
             last = made[-1]
             compacting.compact(connection, series, made[0]["position"], last["position"] + last["points"])

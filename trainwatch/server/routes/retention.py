@@ -45,10 +45,13 @@ def set_retention(services: ServicesDep, project: str, wanted: RetentionRequest)
 def delete_run(services: ServicesDep, run: str) -> None:
     """Deletes a run with all that is known of it. What its agents still ship is not stored any more."""
     with services.database.write() as connection:
-        if removal.state_of(connection, run) in removal.BUSY:
-            raise HTTPException(409, "The run is not over: halt it first, or wait until it has ended or is lost.")
-        if not removal.delete_run(connection, run, services.clock()):
-            raise HTTPException(404, f"There is no run {run[:100]!r}.")
+        try:
+            found = removal.delete_run(connection, run, services.clock())
+        except removal.InUse:
+            message = "The run is not over: halt it first, or wait until it has ended or is lost."
+            raise HTTPException(409, message) from None
+    if not found:
+        raise HTTPException(404, f"There is no run {run[:100]!r}.")
 
 
 def _check_name(project: str) -> None:

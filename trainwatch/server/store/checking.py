@@ -89,6 +89,9 @@ def _counters(connection: Connection) -> Iterator[str]:
             yield f"{name}: its rows begin at {row.first}, not at {row.points - row.fresh}"
         if not row.dropped and row.packed_nonfinite > row.nonfinite:
             yield f"{name}: counts {row.nonfinite} non-finite points, its chunks {row.packed_nonfinite}"
+        if not row.dropped <= row.rolled <= row.points - row.fresh:
+            packed = row.points - row.fresh
+            yield f"{name}: of {packed} packed points {row.rolled} are rolled up and {row.dropped} dropped"
         if row.in_rollups not in (row.rolled, 0):
             yield f"{name}: its rollups stand for {row.in_rollups} points, not for {row.rolled}"
 

@@ -18,6 +18,10 @@ from sqlalchemy import Connection
 from trainwatch.server.db import driver
 from trainwatch.server.store.codec import Columns
 
+SERIES_AT_ONCE: Final = 500
+"""Series whose rows one statement reads or deletes. SQLite takes 32,766 parameters and Postgres 65,535; and 500 series
+have up to a million rows, which take some 200 MB on the way."""
+
 _INSERT: Final = "INSERT INTO points (series, position, step, time, value) VALUES (?, ?, ?, ?, ?)"
 _COPY_IN: Final = "COPY points (series, position, step, time, value) FROM STDIN (FORMAT BINARY)"
 # Without NULL all rows are of the same length.
@@ -92,13 +96,18 @@ def read(connection: Connection, ids: Collection[int]) -> dict[int, Columns]:
             found = np.frombuffer(data, _READ, offset=len(_BEGIN), count=(len(data) - len(_BEGIN)) // _READ.itemsize)
             columns = [found[f"field{number}"].astype(kind) for number, kind in enumerate(kinds)]
         else:
-            marks = ", ".join("?" * len(ids))
-            cursor.execute(
-                f"SELECT series, coalesce(step, -1), time, value FROM points WHERE series IN ({marks})"
-                " ORDER BY series, position",
-                tuple(ids),
-            )
-            rows = zip(*cursor.fetchall(), strict=True)
+            numbers = list(ids)
+            found_rows: list[tuple[Any, ...]] = []
+            for at in range(0, len(numbers), SERIES_AT_ONCE):
+                some = numbers[at : at + SERIES_AT_ONCE]
+                marks = ", ".join("?" * len(some))
+                cursor.execute(
+                    f"SELECT series, coalesce(step, -1), time, value FROM points WHERE series IN ({marks})"
+                    " ORDER BY series, position",
+                    some,
+                )
+                found_rows += cursor.fetchall()
+            rows = zip(*found_rows, strict=True)
             columns = [np.array(column, kind) for column, kind in zip(rows, kinds, strict=False)]  # no rows: none
     if not columns or not len(columns[0]):
         return {}

@@ -20,7 +20,7 @@ from trainwatch.server.models import chunks, points, runs, series
 from trainwatch.server.store import fresh as fresh_points
 from trainwatch.server.store.bulk import Insert, Update
 from trainwatch.server.store.codec import CODEC, Columns, join, pack
-from trainwatch.server.store.fresh import Stretch
+from trainwatch.server.store.fresh import SERIES_AT_ONCE, Stretch
 from trainwatch.server.store.reading import read, read_thinned
 
 __all__ = [
@@ -144,23 +144,26 @@ def append_all(
     _save_series(connection, changed)
 
 
-def seal(connection: Connection, run: str) -> None:
-    """Packs all points of a run that are rows, because no more are to be expected.
+def seal(connection: Connection, run: str) -> bool:
+    """Packs points of a run that are rows, because no more are to be expected; those of some hundred series.
 
     Args:
         connection: A write transaction.
         run: The run's id.
+
+    Returns:
+        Whether there may be more of them.
     """
     connection.execute(select(runs.c.id).where(runs.c.id == run).with_for_update())  # as whoever appends does
-    rows = connection.execute(
-        select(*_COLUMNS).where(series.c.run == run, series.c.fresh > 0).order_by(series.c.id)
-    ).all()
+    query = select(*_COLUMNS).where(series.c.run == run, series.c.fresh > 0)
+    rows = connection.execute(query.order_by(series.c.id).limit(SERIES_AT_ONCE)).all()
     found = [Series._make(row) for row in rows]
     if found:
         # A server may remember the series as they were.
         connection.execute(update(runs).where(runs.c.id == run).values(version=runs.c.version + 1))
         _pack(connection, [(row, Fresh()) for row in found])
         connection.execute(update(series).where(series.c.id.in_([row.id for row in found])).values(fresh=0))
+    return len(found) == SERIES_AT_ONCE
 
 
 _COLUMNS: Final = (
@@ -199,6 +202,11 @@ def _save_series(connection: Connection, changed: list[Series]) -> None:
 
 def _pack(connection: Connection, full: list[tuple[Series, Fresh]]) -> None:
     """Packs the fresh rows and the new points of series, and deletes the rows."""
+    for at in range(0, len(full), SERIES_AT_ONCE):
+        _pack_some(connection, full[at : at + SERIES_AT_ONCE])
+
+
+def _pack_some(connection: Connection, full: list[tuple[Series, Fresh]]) -> None:
     before = fresh_points.read(connection, [row.id for row, _ in full if row.fresh])
     rows = []
     for row, new in full:

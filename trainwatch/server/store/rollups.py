@@ -76,18 +76,22 @@ def choose(found: Chosen, bucket: int) -> Chosen:
     return Chosen(position[keep], found.columns.take(keep), (int(omitted[0]), int(omitted[1]), int(omitted[2])))
 
 
-def lagging(connection: Connection, *, limit: int) -> list[int]:
-    """Returns series of which a whole stretch is packed that no rollup stands for yet."""
+def lagging(connection: Connection, *, limit: int) -> list[tuple[str, int]]:
+    """Returns series of which a whole stretch is packed that no rollup stands for yet, each with its run."""
     packed = series.c.points - series.c.fresh - func.coalesce(series.c.rolled, 0)
-    return list(connection.scalars(select(series.c.id).where(packed >= STRETCH).limit(limit)))
+    found = connection.execute(select(series.c.run, series.c.id).where(packed >= STRETCH).limit(limit))
+    return [(row.run, row.id) for row in found]
 
 
-def prepare(connection: Connection, series_id: int, *, most: int, partly: bool = False) -> list[dict[str, Any]]:
+def prepare(
+    connection: Connection, run: str, series_id: int, *, most: int, partly: bool = False
+) -> list[dict[str, Any]]:
     """Makes the rollups that a series lacks.
 
     Args:
         connection: A read transaction.
-        series_id: The series.
+        run: The run's id.
+        series_id: The series; of one that is not the run's there are none to make.
         most: Stop after so many of the first level.
         partly: Whether also what is less than a whole stretch is rolled up; of a series that is over.
 
@@ -95,7 +99,7 @@ def prepare(connection: Connection, series_id: int, *, most: int, partly: bool =
         Rows for :func:`save`.
     """
     row = connection.execute(
-        select(series.c.points, series.c.fresh, series.c.rolled).where(series.c.id == series_id)
+        select(series.c.points, series.c.fresh, series.c.rolled).where(series.c.id == series_id, series.c.run == run)
     ).one_or_none()
     if row is None:
         return []
@@ -117,16 +121,28 @@ def prepare(connection: Connection, series_id: int, *, most: int, partly: bool =
     return made
 
 
-def save(connection: Connection, series_id: int, made: list[dict[str, Any]]) -> bool:
+def save(connection: Connection, run: str, series_id: int, made: list[dict[str, Any]]) -> bool:
     """Stores rollups of the first level, and those of the others that are complete with them.
 
+    Args:
+        connection: A write transaction.
+        run: The run's id.
+        series_id: The series.
+        made: As :func:`prepare` made them.
+
     Returns:
-        Whether they were stored: not when the series is gone, or somebody else was faster.
+        Whether they were stored: not when the series is gone, or somebody else was faster. SQLite may have given its
+        number to a series of another run meanwhile.
     """
-    where = (series.c.id == series_id, func.coalesce(series.c.rolled, 0) == made[0]["position"])
+    end = made[-1]["position"] + made[-1]["points"]
+    where = (
+        series.c.id == series_id,
+        series.c.run == run,
+        func.coalesce(series.c.rolled, 0) == made[0]["position"],
+        series.c.points - series.c.fresh >= end,
+    )
     if connection.execute(select(series.c.id).where(*where).with_for_update()).one_or_none() is None:
         return False
-    end = made[-1]["position"] + made[-1]["points"]
     statement = insert_for(connection.dialect.name, rollups).on_conflict_do_nothing()
     connection.execute(statement, made)
     for level in range(2, LEVELS + 1):
