@@ -54,14 +54,14 @@ types: $(VENV)/.tools  ## mypy --strict and tsc
 	$(NPM) run typecheck
 
 unit: setup  ## Python tests that need no browser
-	$(PY) -m pytest -m 'not browser and not matrix_full' -n $(WORKERS) --dist loadfile
+	$(PY) -m pytest -m 'not browser and not matrix_full' -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 web: $(VENV)/.tools  ## Test and build the web UI
 	$(NPM) run test
 	$(PY) hatch_build.py
 
 browser-test: setup  ## Tests that drive a real Chromium
-	$(PY) -m pytest -m browser
+	$(PY) -m pytest -m browser -n 2 --dist loadfile --no-loadscope-reorder
 
 test-matrix: setup  ## Every setup and fault in docs/setups.md, and its table written anew
 	$(PIP) install --quiet --group matrix

@@ -19,6 +19,8 @@ from trainwatch.events import AnyEvent, FindingRaised, OtherProcess, RunStarted,
 from trainwatch.rules import RULES, Engine
 from trainwatch.rules.wording import sentence
 
+pytestmark = pytest.mark.slow
+
 STEPS: Final = 300
 
 

@@ -18,6 +18,8 @@ from tests.server.receiver import receiving
 from tests.server.telling import Telling, finding
 from trainwatch.server.db import Database
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(trainwatch.__file__).parent.parent
 ALERTS = 4
 AT_RECEIVER = ("accepted", "headers", "body", "answered")

@@ -9,6 +9,8 @@ import pytest
 from tests.faults import network, scenarios
 from tests.faults.load import Count
 
+pytestmark = pytest.mark.slow
+
 
 def check(count: Count) -> None:
     assert count.acknowledged > 100, count.line()

@@ -22,6 +22,8 @@ from trainwatch.probes import host
 from trainwatch.training import safety
 from trainwatch.training.hooks import ModelHook
 
+pytestmark = pytest.mark.slow
+
 # Torch calls these two, and all that they call is guarded. They are replaced by nothing that could fail.
 BOUNDARY = {ModelHook._begin_from_loss, ModelHook._end_backward}
 OUTSIDE: list[tuple[Any, str]] = [

@@ -19,6 +19,8 @@ from trainwatch.forecast.upcoming import largest_micro_batch
 from trainwatch.rules import RULES, Engine
 from trainwatch.rules.peak_forecast import PeakForecast
 
+pytestmark = pytest.mark.slow
+
 STEPS: Final = recorded_peaks.STEPS
 TENTH: Final = STEPS // 10
 FIRST: Final = 2
