@@ -22,7 +22,7 @@ from trainwatch.server import archive
 from trainwatch.server.db import Database
 from trainwatch.server.ingest.shipments import Ingest
 from trainwatch.server.jobs import retention, rolling, silence
-from trainwatch.server.jobs.retention import Incomplete
+from trainwatch.server.jobs.one_by_one import Incomplete
 from trainwatch.server.models import chunks, rollups, runs, series
 from trainwatch.server.models import points as rows
 from trainwatch.server.routes import retention as routes
@@ -311,7 +311,7 @@ def test_a_run_that_nothing_can_be_done_with_keeps_no_other_waiting(
         connection.execute(update(chunks).where(chunks.c.series.in_(mine)).values(data=b"no zstd"))
     with pytest.raises(Incomplete, match=": 1, among them 'b'"):
         retention.work(sqlite, 40 * DAY)
-    assert "the run 'b'" in caplog.text
+    assert "'b' cannot be dealt with" in caplog.text
     with sqlite.read() as connection:
         assert dict(connection.execute(select(series.c.run, series.c.dropped)).all()) == {
             "a": STEPS,

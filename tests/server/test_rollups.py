@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from tests.server.shipping import RUN, batch, ended, shipment, started, step
 from trainwatch.charts.attempts import Cut
 from trainwatch.server.db import Database
 from trainwatch.server.ingest.shipments import Ingest
 from trainwatch.server.jobs import rolling, silence
+from trainwatch.server.jobs.one_by_one import Incomplete
+from trainwatch.server.models import chunks
 from trainwatch.server.models import rollups as table
 from trainwatch.server.store import points, removal, rollups
 from trainwatch.server.store.checking import problems
@@ -222,3 +224,18 @@ def test_a_number_that_a_series_of_another_run_got_is_not_taken_for_it(sqlite: D
         assert len(points.read(connection, number).step) == 40_000
         assert list(problems(connection, deep=True)) == []
         assert removal.drop_raw(connection, "next", number, math.inf) == 40_000
+
+
+def test_a_series_that_cannot_be_rolled_up_keeps_no_other_waiting(sqlite: Database) -> None:
+    good = fill(sqlite, curve(3 * STRETCH + 3000))
+    new = points.Fresh()
+    new.step, new.time, new.value = list(range(2 * STRETCH)), [1.0] * (2 * STRETCH), [1.0] * (2 * STRETCH)
+    with sqlite.write() as connection:
+        points.append(connection, RUN, {points.Key("broken", 0, ""): new})
+        [damaged] = [one.id for one in points.listed(connection, RUN) if one.id != good]
+        connection.execute(update(chunks).where(chunks.c.series == damaged).values(data=b"no zstd"))
+    with pytest.raises(Incomplete, match=": 1, among them"):
+        rolling.catch_up(sqlite)
+    with sqlite.read() as connection:
+        made = connection.execute(select(table.c.series).where(table.c.level == 1)).scalars().all()
+    assert made == [good] * 3

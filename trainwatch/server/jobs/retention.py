@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from sqlalchemy import Connection, exc
+from sqlalchemy import Connection
 
 from trainwatch.server.db import Database
 from trainwatch.server.jobs import rolling
+from trainwatch.server.jobs.one_by_one import complain, each
 from trainwatch.server.services import Services
 from trainwatch.server.store import points, removal
-from trainwatch.server.store.leases import Outdated
 from trainwatch.server.store.removal import Kept
-
-logger = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 60.0
 SEAL_AFTER: Final = 600.0
 """Seconds after a run that is over was heard last until its last points are packed."""
 _DAY: Final = 86_400.0
-_HOPELESS: Final = (Outdated, exc.OperationalError, exc.InterfaceError, exc.TimeoutError)
-"""Errors that no other run would be spared: the lease is another server's, or the database is away."""
-
-
 _Find = Callable[[Connection, str, float], list[str]]
-
-
-class Incomplete(Exception):
-    """Some runs could not be dealt with; why is in the log."""
 
 
 def run(services: Services) -> None:
@@ -52,17 +41,16 @@ def work(database: Database, now: float) -> None:
     Raises:
         Incomplete: Some runs could not be dealt with; all others were.
     """
-    failed: list[str] = []
+    failed: set[str] = set()
     seal(database, now, failed)
     with database.read() as connection:
         found = removal.all_kept(connection)
     for project, kept in found.items():
         _drop(database, project, kept, now, failed)
-    if failed:
-        raise Incomplete(f"runs that could not be dealt with: {len(set(failed))}, among them {failed[0]!r}")
+    complain(failed)
 
 
-def seal(database: Database, now: float, failed: list[str] | None = None) -> int:
+def seal(database: Database, now: float, failed: set[str] | None = None) -> int:
     """Packs the points that are rows of runs that are over.
 
     Args:
@@ -76,12 +64,12 @@ def seal(database: Database, now: float, failed: list[str] | None = None) -> int
     moment = now - SEAL_AFTER
     with database.read() as connection:
         ids = removal.unsealed(connection, moment)
-    return _each(ids, partial(_seal, database, moment=moment), [] if failed is None else failed)
+    return each(ids, partial(_seal, database, moment=moment), set() if failed is None else failed)
 
 
-def _drop(database: Database, project: str, kept: Kept, now: float, failed: list[str]) -> None:
+def _drop(database: Database, project: str, kept: Kept, now: float, failed: set[str]) -> None:
     raw = kept.raw if kept.rollups is None else min(kept.rollups, kept.rollups if kept.raw is None else kept.raw)
-    steps: tuple[tuple[float | None, _Find, Callable[..., None]], ...] = (
+    steps: tuple[tuple[float | None, _Find, Callable[..., int]], ...] = (
         (kept.runs, removal.silent_since, partial(_delete, now=now)),
         (raw, removal.with_raw, _drop_raw),
         (kept.rollups, removal.with_curves, _drop_curves),
@@ -91,42 +79,24 @@ def _drop(database: Database, project: str, kept: Kept, now: float, failed: list
             moment = now - days * _DAY
             with database.read() as connection:
                 ids = find(connection, project, moment)
-            _each(ids, partial(drop, database, moment=moment), failed)
+            each(ids, partial(drop, database, moment=moment), failed)
 
 
-def _each(ids: Iterable[str], work: Callable[[str], None], failed: list[str]) -> int:
-    """Does something with each of some runs; one that it fails with keeps no other waiting.
-
-    Returns:
-        With how many it was done.
-    """
-    done = 0
-    for name in ids:
-        try:
-            work(name)
-        except _HOPELESS:
-            raise
-        except Exception:
-            logger.exception("what is old of the run %r cannot be packed or dropped; it is tried again", name)
-            failed.append(name)
-        else:
-            done += 1
-    return done
-
-
-def _seal(database: Database, run: str, moment: float) -> None:
+def _seal(database: Database, run: str, moment: float) -> int:
     more = True
     while more:
         with database.write() as connection:
             more = removal.lock_if_over(connection, run, moment) and points.seal(connection, run)
+    return 1
 
 
-def _delete(database: Database, run: str, moment: float, now: float) -> None:
+def _delete(database: Database, run: str, moment: float, now: float) -> int:
     with suppress(removal.InUse), database.write() as connection:
         removal.delete_run(connection, run, now, moment=moment)
+    return 1
 
 
-def _drop_raw(database: Database, run: str, moment: float) -> None:
+def _drop_raw(database: Database, run: str, moment: float) -> int:
     _seal(database, run, moment)
     with database.read() as connection:
         numbers = removal.raw_series(connection, run)
@@ -134,8 +104,10 @@ def _drop_raw(database: Database, run: str, moment: float) -> None:
         rolling.roll(database, run, number, over_before=moment)
         with database.write() as connection:
             removal.drop_raw(connection, run, number, moment)
+    return 1
 
 
-def _drop_curves(database: Database, run: str, moment: float) -> None:
+def _drop_curves(database: Database, run: str, moment: float) -> int:
     with database.write() as connection:
         removal.drop_curves(connection, run, moment)
+    return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from trainwatch.server.db import Database
+from trainwatch.server.jobs.one_by_one import complain, each
 from trainwatch.server.services import Services
 from trainwatch.server.store import compacting, removal, rollups
 
@@ -20,14 +21,23 @@ def run(services: Services) -> None:
 
 
 def catch_up(database: Database) -> int:
-    """Makes the rollups of all series that lack some; returns how many of the first level were made."""
+    """Makes the rollups of all series that lack some.
+
+    Returns:
+        How many of the first level were made.
+
+    Raises:
+        Incomplete: Some could not be made; all others were.
+    """
     total = 0
+    failed: set[tuple[str, int]] = set()
     while True:
         with database.read() as connection:
-            found = rollups.lagging(connection, limit=_SERIES)
-        made = sum(roll(database, name, number) for name, number in found)
+            found = rollups.lagging(connection, limit=_SERIES + len(failed))
+        made = each(found, lambda one: roll(database, *one), failed)
         total += made
         if not made:
+            complain(failed)
             return total
 
 
