@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import create_engine, text
 
-from tests.server.shipping import RUN, T0, batch, ended, send, shipment, started, step
+from tests.patience import PATIENCE
+from tests.server.conftest import running
+from tests.server.locking import wait_for_a_lock
+from tests.server.shipping import NODE, RUN, T0, batch, ended, send, shipment, started, step
 from trainwatch.events import FindingRaised
+from trainwatch.server import liveness
 from trainwatch.server.db import Database
 from trainwatch.server.http.language import preferred
 from trainwatch.server.ingest.shipments import Ingest
-from trainwatch.server.store import runs
+from trainwatch.server.settings import Settings
+from trainwatch.server.store import records, runs
 
 
 def finding(moment: float, state: Any = "firing", **changes: Any) -> FindingRaised:
@@ -29,12 +38,13 @@ class Told:
         self.database = database
         self.now = T0
         self.ingest = Ingest(database, lambda _run, _version: None, lambda: self.now)
-        self.told = 0
+        self.told: Counter[str] = Counter()
         self.ingest.accept(shipment(batch([started(), step(1)])))
 
-    def tell(self, *found: FindingRaised) -> list[Any]:
-        self.ingest.accept(shipment(batch(found, rank=None, first=self.told)))
-        self.told += len(found)
+    def tell(self, *found: FindingRaised, agent: str = "agent@node1", node: str = NODE) -> list[Any]:
+        told = self.told[agent]
+        self.ingest.accept(shipment(batch(found, rank=None, first=told, source=agent, node=node)))
+        self.told[agent] += len(found)
         return self.alerts()
 
     def alerts(self) -> list[Any]:
@@ -77,14 +87,99 @@ def test_pending_fires_is_resolved_and_fires_again(database: Database) -> None:
     assert run.counts() == (0, 0, 1)
 
 
-def test_what_comes_late_counts_and_changes_nothing_else(database: Database) -> None:
+@pytest.mark.parametrize(
+    ("late", "node"),
+    [("agent@node1~bb", NODE), ("agent@node2~bb", "node2"), ("agent@node1~00", NODE)],
+)
+def test_what_comes_late_from_another_agent_counts_and_changes_nothing_else(
+    database: Database, late: str, node: str
+) -> None:
+    """Of a disk that was away, or of another node."""
     run = Told(database)
-    run.tell(finding(10, "resolved"))
-    [alert] = run.tell(finding(5, severity="critical", action="halt"))
+    run.tell(finding(10, "resolved"), agent="agent@node1~aa")
+    [alert] = run.tell(finding(5, severity="critical", action="halt"), agent=late, node=node)
     assert (alert.state, alert.severity, alert.resolved_at, alert.count) == ("resolved", "warning", T0 + 10, 1)
     assert (alert.first_step, alert.last_step, alert.first_at) == (5, 10, T0 + 5)
-    [alert] = run.tell(finding(12), finding(11, "resolved"))
+    [alert] = run.tell(finding(12), finding(11, "resolved"), agent=late, node=node)
     assert alert.state == "firing"
+
+
+def test_what_an_agent_before_told_on_the_same_disk_comes_late_too(database: Database) -> None:
+    run = Told(database)
+    run.tell(finding(10, "resolved"), agent="agent@node1.1~bb")
+    [alert] = run.tell(finding(5), agent="agent@node1~aa")
+    assert alert.state == "resolved"
+    [alert] = run.tell(finding(6), agent="agent@node1.1~bb")
+    assert alert.state == "firing"
+
+
+@pytest.mark.parametrize("rank", [0, None])
+def test_a_clock_that_is_set_back_silences_nothing(database: Database, rank: int | None) -> None:
+    run = Told(database)
+    run.tell(finding(4000, rank=rank), finding(4001, "resolved", rank=rank))
+    [alert] = run.tell(finding(402, rank=rank, severity="critical"))
+    assert (alert.state, alert.severity, alert.count) == ("firing", "critical", 2)
+    [alert] = run.tell(finding(403, "resolved", rank=rank))
+    assert (alert.state, alert.resolved_at) == ("resolved", T0 + 403)
+    [alert] = run.tell(finding(405, rank=rank), finding(404, "resolved", rank=rank))
+    assert alert.state == "resolved", "as it was found, in one shipment too"
+
+
+def test_the_agent_where_a_rank_runs_now_needs_no_clock(database: Database) -> None:
+    run = Told(database)
+    run.tell(finding(4000), agent="agent@node1~aa")
+    moved = batch([started(time=T0 + 5000), step(21, time=T0 + 5001)], source="rank0~bb", node="node2")
+    run.ingest.accept(shipment(moved))
+    run.tell(finding(9000, "resolved"), agent="agent@node2~bb", node="node2")
+    [alert] = run.tell(finding(6000), agent="agent@node2~bb", node="node2")
+    assert alert.state == "firing"
+    [alert] = run.tell(finding(7000, "resolved"), agent="agent@node1~aa")
+    assert alert.state == "firing", "it does not run there any more"
+
+
+def test_a_run_is_lost_and_found_again_also_when_the_servers_clock_goes_back(database: Database) -> None:
+    run = Told(database)
+
+    def lose() -> list[str]:
+        with database.write() as connection:
+            [one] = records.lock_runs(connection, [RUN]).values()
+            liveness.tell_lost(connection, one, now=run.now, silent_since=run.now - 61, state="firing")
+        return [alert.state for alert in run.alerts()]
+
+    run.now = T0 + 4000
+    assert lose() == ["firing"]
+    with database.write() as connection:
+        [one] = records.lock_runs(connection, [RUN]).values()
+        liveness.tell_lost(connection, one, now=T0 + 3000, silent_since=T0, state="resolved")
+    assert [alert.state for alert in run.alerts()] == ["resolved"]
+    run.now = T0 + 3500
+    assert lose() == ["firing"]
+
+
+def test_an_alert_is_silenced_while_it_is_found_again(tmp_path: Path, postgres: str) -> None:
+    """Both change the alert and its run; whoever is second waits for the first."""
+    engine = create_engine(postgres)
+    with engine.begin() as connection:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
+    answers: list[int] = []
+    with (
+        running(Settings(home=tmp_path, port=0, database=postgres)) as server,
+        httpx2.Client(base_url=server.url, timeout=PATIENCE) as client,
+    ):
+        send(client, batch([started(), step(1)]), batch([finding(1)], rank=None))
+        [alert] = client.get(f"/api/runs/{RUN}").json()["alerts"]
+        place = f"/api/runs/{RUN}/alerts/{alert['id']}/silence"
+        silence = threading.Thread(target=lambda: answers.append(client.put(place, json={"hours": 1}).status_code))
+        with engine.begin() as connection:  # what the ingest locks, in its order
+            connection.execute(text("SELECT 1 FROM runs FOR UPDATE"))
+            silence.start()
+            wait_for_a_lock(engine)
+            connection.execute(text("SET LOCAL lock_timeout = '2s'"))
+            connection.execute(text("UPDATE alerts SET count = count + 1"))
+        silence.join(PATIENCE)
+    assert answers == [204]
+    engine.dispose()
 
 
 def test_taking_a_run_up_again_closes_what_was_wrong_with_the_processes_before(database: Database) -> None:

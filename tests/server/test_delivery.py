@@ -211,6 +211,31 @@ def test_in_quiet_hours_only_what_is_critical_passes(telling: Telling, receiver:
     assert telling.states() == ["sent", "sent"]
 
 
+def test_however_much_waits_for_the_end_of_quiet_hours_what_is_critical_passes(
+    telling: Telling, receiver: Receiver
+) -> None:
+    telling.channel(receiver.url, quiet={"zone": "Asia/Shanghai", "start": "19:30", "end": "07:00"})
+    telling.tell(*(finding(n, key=f"device {n}") for n in range(1, 1101)))
+    assert telling.send() == 0
+    telling.tell(finding(1, key="bad", severity="critical"))
+    assert telling.send() == 1
+    assert receiver.taken[0].json["alerts"][0]["key"] == "bad"
+    assert telling.states().count("waiting") == 1100
+
+
+def test_what_becomes_critical_in_quiet_hours_passes_after_what_led_to_it(telling: Telling, receiver: Receiver) -> None:
+    telling.channel(receiver.url, quiet={"zone": "Asia/Shanghai", "start": "19:30", "end": "07:00"})
+    telling.tell(finding(1), finding(1, key="other"))
+    assert telling.send() == 0
+    telling.tell(finding(2, severity="critical"))
+    assert telling.send(60) == 2
+    told = [taken.json["alerts"][0] for taken in receiver.taken]
+    assert [(one["key"], one["change"]) for one in told] == [("", "fired"), ("", "raised")]
+    telling.tell(finding(3, "resolved"))
+    assert telling.send() == 1, "what was critical is over"
+    assert telling.rows()[1].reason == "quiet hours"
+
+
 @pytest.mark.parametrize(
     ("zone", "start", "end", "moment", "until"),
     [
@@ -268,6 +293,49 @@ def test_a_digest_that_fails_comes_again_as_it_was(telling: Telling, receiver: R
     telling.send(61)
     assert receiver.taken[-1].json["alerts"][0]["change"] == "resolved"
     assert set(telling.states()) == {"sent"}
+
+
+def test_while_a_digest_waits_no_other_is_made_and_what_is_new_still_goes_out(
+    telling: Telling, receiver: Receiver
+) -> None:
+    telling.channel(receiver.url, digest_most=2, digest_seconds=60.0)
+    telling.tell(*(finding(n, key=f"device {n}") for n in range(1, 461)))
+    assert telling.send() == 2
+    receiver.script = [Answered(503)]
+    telling.send(61)
+    waiting = [row for row in telling.rows() if row.change == "digest"]
+    assert [row.state for row in waiting] == ["waiting"]
+    telling.tell(finding(500, key="new"))
+    assert telling.send() == 1
+    assert receiver.taken[-1].json["alerts"][0]["key"] == "new"
+    telling.send(waiting[0].due_at - telling.now)
+    digests = [row for row in telling.rows() if row.change == "digest"]
+    assert [row.state for row in digests] == ["sent"], "it came first, and the window is full"
+    while telling.send(61):
+        pass
+    assert set(telling.states()) == {"sent"}
+    told = [
+        one["delivery"] for taken in receiver.taken if taken.json["kind"] == "digest" for one in taken.json["alerts"]
+    ]
+    assert len(set(told)) == 458
+
+
+def test_thousands_that_wait_for_a_receiver_that_is_away_arrive_when_it_is_back(
+    telling: Telling, receiver: Receiver
+) -> None:
+    telling.channel(receiver.url, digest_most=10, digest_seconds=300.0)
+    telling.tell(*(finding(n, key=f"device {n}") for n in range(1, 1301)))
+    assert telling.send() == 10
+    receiver.script = [Answered(503)] * 100
+    for _ in range(40):
+        telling.send(30)
+    assert [row.state for row in telling.rows() if row.change == "digest"] == ["waiting"]
+    receiver.script = []
+    for _ in range(60):
+        telling.send(30)
+    states = [(row.change, row.state) for row in telling.rows()]
+    assert set(states) == {("fired", "sent"), ("digest", "sent")}
+    assert states.count(("digest", "sent")) == 7
 
 
 def test_of_runs_that_were_deleted_nothing_is_told(telling: Telling, receiver: Receiver) -> None:

@@ -9,13 +9,16 @@ from collections.abc import Iterator
 import pytest
 
 from tests.patience import PATIENCE
+from tests.server.locking import wait_for_a_lock
 from tests.server.receiver import Answered, Receiver
 from tests.server.telling import Telling, finding
 from trainwatch.server.db import Database
 from trainwatch.server.delivery.addresses import Guard
 from trainwatch.server.delivery.sender import Sender
+from trainwatch.server.store import deliveries as store
 
 SERVERS = 4
+DAY = 24 * 3600.0
 
 
 @pytest.fixture
@@ -81,3 +84,32 @@ def test_what_one_took_up_and_never_finished_another_sends_later_with_the_same_i
     assert [taken.delivery for taken in receiver.taken] == [leased.uuid] * 2
     assert receiver.taken[0].body == receiver.taken[1].body
     assert telling.states() == ["sent"]
+
+
+def test_what_another_takes_up_just_now_is_not_given_up(telling: Telling, receiver: Receiver) -> None:
+    if telling.database.kind == "sqlite":
+        pytest.skip("SQLite has one writer at a time: nobody takes anything up meanwhile")
+    channel = telling.channel(receiver.url)
+    telling.tell(finding(1))
+    telling.now += DAY + 60
+    ended: list[int] = []
+
+    def give_up() -> None:
+        with telling.database.write() as connection:
+            ended.append(store.give_up(connection, telling.now, DAY))
+
+    with telling.database.write() as connection:
+        leased = store.claim(
+            connection, channel, now=telling.now, lease_seconds=30, quiet_until=lambda _quiet, _now: None
+        )
+        assert leased is not None
+        thread = threading.Thread(target=give_up)
+        thread.start()
+        wait_for_a_lock(telling.database.engine)
+    thread.join(PATIENCE)
+    assert ended == [0]
+    [row] = telling.rows()
+    assert (row.state, row.lease) == ("waiting", leased.lease)
+    telling.now += 31
+    give_up()
+    assert (ended, telling.states()) == ([0, 1], ["failed"])

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from email.utils import format_datetime
 from pathlib import Path
@@ -10,8 +16,11 @@ from pathlib import Path
 import pytest
 
 import trainwatch
+from tests.patience import PATIENCE
 from tests.server.receiver import Answered, Receiver, receiving
 from tests.server.telling import NOON, Telling, finding
+from trainwatch.server.delivery.addresses import Guard
+from trainwatch.server.delivery.http import post
 from trainwatch.server.delivery.retry import delay, judge, wish
 from trainwatch.server.store import channels, delivery_record
 
@@ -97,6 +106,57 @@ def test_a_message_that_is_refused_leaves_the_channel_as_it_is(telling: Telling,
     assert telling.row_of(channel).enabled
 
 
+@contextmanager
+def answering(answer: bytes, end: str) -> Iterator[str]:
+    """Answers one request with these bytes, and then stalls, closes the connection or resets it."""
+    done = threading.Event()
+
+    def answer_once(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(answer)
+            if end == "reset":
+                time.sleep(0.1)  # what was sent is to be read before
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            elif end == "stalled":
+                done.wait(PATIENCE)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer_once, args=(listener,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/hook"
+        finally:
+            done.set()
+            thread.join(PATIENCE)
+
+
+@pytest.mark.parametrize("end", ["stalled", "cut", "reset"])
+@pytest.mark.parametrize(
+    ("status", "verdict", "error"),
+    [
+        (200, "sent", ""),
+        (404, "disable", "The receiver answered 404: no"),
+        (503, "retry", "The receiver answered 503: no"),
+    ],
+)
+def test_what_a_receiver_answered_counts_also_when_it_does_not_say_it_to_the_end(
+    end: str, status: int, verdict: str, error: str
+) -> None:
+    for length in (b"Content-Length: 9\r\n\r\nno", b"Transfer-Encoding: chunked\r\n\r\n2\r\nno\r\n"):
+        with answering(b"HTTP/1.1 %d What\r\n" % status + length, end) as url:
+            found = post(url, b"{}", {}, guard=Guard(["127.0.0.1"]), now=NOON, seconds=0.5)
+        assert (found.verdict, found.status) == (verdict, status)
+        # What was on the way when the connection was reset may be lost.
+        assert found.error == error or (end == "reset" and found.error == error.replace(": no", ".")), found.error
+
+
+def test_a_receiver_that_says_no_status_is_tried_again() -> None:
+    with answering(b"HTTP/1.1 2", "cut") as url:
+        assert post(url, b"{}", {}, guard=Guard(["127.0.0.1"]), now=NOON, seconds=0.5).verdict == "retry"
+
+
 def test_after_a_day_it_is_given_up_with_the_reason(telling: Telling, receiver: Receiver) -> None:
     telling.channel(receiver.url)
     telling.tell(finding(1))
@@ -136,4 +196,5 @@ def test_the_table_of_answers() -> None:
     assert [round(delay(attempts, chance=0.5)) for attempts in (1, 2, 3, 20)] == [5, 10, 20, 1800]
     assert (delay(3, chance=0.0), delay(3, chance=1.0)) == pytest.approx((16.0, 24.0))
     assert [wish(text, NOON) for text in ("7", "0.5", "", None, "soon", "-1")] == [7.0, 0.5, None, None, None, None]
+    assert wish("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", NOON) is None
     assert delay(1, 10**9, chance=0.0) == 3600.0, "a receiver cannot put a message off for ever"

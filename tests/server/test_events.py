@@ -1,19 +1,25 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Collection, Iterator
+from contextlib import ExitStack, suppress
 
 import httpx2
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from tests.patience import PATIENCE, timing
 from tests.server.conftest import running
 from tests.server.shipping import RUN, batch, send, started, step
+from trainwatch.server.db import Database
+from trainwatch.server.live import updates
+from trainwatch.server.live.updates import Live
 from trainwatch.server.main import Server
 from trainwatch.server.settings import Settings
+from trainwatch.server.store import news
 
 
 def told(lines: Iterator[str]) -> Iterator[tuple[float, dict[str, object]]]:
@@ -111,3 +117,40 @@ def test_the_server_stops_at_once_while_browsers_listen(settings: Settings, list
         thread.join(PATIENCE)
     assert len(ended) == listeners
     assert timed.took < 2.0
+
+
+def test_what_was_missed_is_asked_for_until_the_database_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    async def heard(_url: str) -> AsyncGenerator[tuple[str, int] | None, None]:
+        yield None
+        await asyncio.sleep(3600)
+
+    def versions_of(_database: Database, followed: Collection[str]) -> list[tuple[str, int]]:
+        asked.append(sorted(followed))
+        if len(asked) == 1:
+            raise OperationalError("SELECT", {}, Exception("it went away again"))
+        return [(RUN, 7)]
+
+    monkeypatch.setattr(news, "heard", heard)
+    monkeypatch.setattr(news, "versions_of", versions_of)
+    monkeypatch.setattr(updates, "_AGAIN_SECONDS", 0.01)
+
+    async def main() -> None:
+        live = Live()
+        live.open()
+        of_one, of_all = live.changes(RUN), live.changes()
+        first = asyncio.create_task(anext(of_one))
+        rest = asyncio.create_task(anext(of_all, "over"))
+        await asyncio.sleep(0)
+        following = asyncio.create_task(live.follow(Database("postgresql+psycopg://nobody@127.0.0.1:1/none")))
+        assert await asyncio.wait_for(first, PATIENCE) == (RUN, 7)
+        assert await asyncio.wait_for(rest, PATIENCE) == (RUN, 7)
+        assert await asyncio.wait_for(anext(of_all, "over"), PATIENCE) == "over"
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+        await of_one.aclose()
+
+    asyncio.run(main())
+    assert asked == [[RUN], [RUN]]

@@ -75,6 +75,51 @@ def test_what_is_given_back_is_taken_at_once(database: Database) -> None:
     assert set(owners(database).values()) == {"b"}
 
 
+def ended(database: Database, seconds: float) -> None:
+    """Lets the lease have ended so many seconds ago."""
+    with database.write() as connection:
+        now, _ = leases.clock(connection)
+        connection.execute(update(table).where(table.c.name == "work").values(expires_at=now - seconds))
+
+
+def unbroken_since(database: Database) -> float:
+    with database.read() as connection:
+        return leases.unbroken_since(connection, "work")
+
+
+def give_back(database: Database, owner: str) -> None:
+    with database.write() as connection:
+        leases.release(connection, owner)
+
+
+@pytest.mark.parametrize("after", ["a", "b"])
+def test_when_nobody_did_it_for_a_while_it_is_known_since_when_somebody_does(database: Database, after: str) -> None:
+    assert unbroken_since(database) == 0.0
+    keep(database, "a", seconds=6)
+    ended(database, 5)
+    assert abs(unbroken_since(database) - time.time()) < 5, "whether somebody does it is not known just now"
+    keep(database, after, seconds=6)
+    assert unbroken_since(database) == 0.0, "as long as it takes until another has it"
+    ended(database, 7)
+    keep(database, after, seconds=6)
+    since = unbroken_since(database)
+    assert abs(since - time.time()) < 5
+    give_back(database, after)
+    keep(database, "c", seconds=6)
+    assert unbroken_since(database) == since, "it moved on, and is remembered"
+    with database.read() as connection:
+        assert leases.unbroken_since(connection, "other") == 0.0
+
+
+def test_since_when_it_was_given_back_is_known(database: Database) -> None:
+    keep(database, "a", seconds=6)
+    give_back(database, "a")
+    ended(database, 600)
+    give_back(database, "")  # by nobody, or again: it is over since then and not since now
+    keep(database, "b", seconds=6)
+    assert abs(unbroken_since(database) - time.time()) < 5
+
+
 def test_of_many_who_want_it_at_once_one_gets_it(database: Database) -> None:
     for round_ in range(1, 6):
         together = threading.Barrier(6)

@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from sqlalchemy import update
 
 from tests.server.shipping import RUN, T0, batch, ended, shipment, started, step
 from trainwatch import events
 from trainwatch.rules import RULES, Engine
-from trainwatch.server import drawing, liveness
+from trainwatch.server import drawing, liveness, models
+from trainwatch.server.app import create_app
 from trainwatch.server.db import Database
 from trainwatch.server.ingest.shipments import Ingest
 from trainwatch.server.jobs import silence
+from trainwatch.server.services import Services
+from trainwatch.server.settings import Settings
 from trainwatch.server.store import alerts as alert_store
-from trainwatch.server.store import points, records, runs
+from trainwatch.server.store import leases, points, records, runs
 from trainwatch.server.store.records import Rank
 
 
@@ -455,3 +460,61 @@ def test_the_clocks_of_the_nodes_do_not_matter(database: Database, off: float) -
     look(database, T0 + 95 + 61)
     assert detail(database).state == "lost"
     assert detail(database).alerts[0].parameters["seconds"] == 61
+
+
+# -- while nobody listens ----------------------------------------------------------------------------------------------
+
+
+def test_silence_is_counted_from_when_somebody_listens(database: Database) -> None:
+    ingest = Ingest(database, lambda _run, _version: None, Clock())
+    ingest.accept(shipment(batch([started(), step(1)])))
+    since = T0 + 600
+
+    def state_after(seconds: float) -> str:
+        silence.mark_silent(database, now=since + seconds, late_after=20, lost_after=60, listening_since=since)
+        found: str = detail(database).state
+        return found
+
+    assert [state_after(seconds) for seconds in (0, 19, 21, 59)] == ["running", "running", "late", "late"]
+    assert detail(database).alerts == []
+    assert state_after(61) == "lost"
+    assert detail(database).alerts[0].parameters["seconds"] == 661, "so long nothing was heard, whoever is to blame"
+
+
+def test_after_an_outage_no_run_is_alarmed_before_it_could_be_heard(database: Database, tmp_path: Path) -> None:
+    services: Services = create_app(Settings(home=tmp_path, database=database.url)).state.services
+
+    def keep(owner: str) -> None:
+        with database.write() as connection:
+            leases.keep(connection, [silence.JOB], owner, 6)
+
+    def forget(table: Any, column: str, seconds: float) -> None:
+        """Lets the last word have come so many seconds ago."""
+        with database.write() as connection:
+            connection.execute(update(table).values({column: leases.clock(connection)[0] - seconds}))
+
+    def look() -> str:
+        silence.run(services)
+        found: str = detail(database).state
+        return found
+
+    keep("a")
+    services.ingest.accept(shipment(batch([started(), step(1)])))
+    forget(models.leases, "expires_at", 600)  # server and database are away
+    forget(models.runs, "heard_at", 606)
+    assert look() == "running", "by a server that does not know yet that it was away"
+    keep("a")
+    assert look() == "running"
+    with database.write() as connection:
+        leases.release(connection, "a")
+    keep("b")
+    assert look() == "running", "also when another takes over"
+    services.ingest.accept(shipment(runs=[RUN]))
+    with database.write() as connection:  # some minutes later
+        connection.execute(update(models.leases).where(models.leases.c.fence == 0).values(expires_at=1.0))
+    forget(models.runs, "heard_at", 61)
+    with database.write() as connection:
+        leases.release(connection, "b")
+    keep("c")
+    assert look() == "lost", "at once: a mere change of servers delays nothing"
+    services.database.close()

@@ -11,7 +11,9 @@ from pathlib import Path
 import httpx2
 import msgspec
 import pytest
+from sqlalchemy import create_engine, text
 
+from tests.patience import PATIENCE
 from tests.postgres import Postgres, running_postgres
 from tests.server.conftest import running
 from tests.server.shipping import batch, ended, shipment, started, step
@@ -144,3 +146,20 @@ def _wait_until(reached: Callable[[], bool], seconds: float = 120.0) -> None:
     while not reached():
         assert time.monotonic() < end, "the agents do not get on"
         time.sleep(0.02)
+
+
+def test_a_postgres_that_takes_no_more_writes_is_no_fault_of_the_server(own_postgres: Postgres, tmp_path: Path) -> None:
+    """As after a failover, on the side that is the standby now."""
+    with running(Settings(home=tmp_path, port=0, database=own_postgres.url)) as server:
+        engine = create_engine(own_postgres.url)
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("ALTER SYSTEM SET default_transaction_read_only = on"))
+            connection.execute(text("SELECT pg_reload_conf()"))
+        engine.dispose()
+        with httpx2.Client(base_url=server.url, timeout=20) as client:
+            wanted = {"name": "x", "kind": "slack", "url": "https://hooks.slack.com/services/x"}
+            deadline = time.monotonic() + PATIENCE
+            while (answer := client.post("/api/projects/p/channels", json=wanted)).status_code == 201:
+                assert time.monotonic() < deadline, "it still takes them"
+                time.sleep(0.05)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "2"), answer.text

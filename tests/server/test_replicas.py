@@ -58,6 +58,31 @@ def test_what_one_server_stores_the_listeners_of_the_other_hear_within_a_second(
         assert two.get(f"/api/runs/{RUN}").json()["step"] == 5
 
 
+def test_after_a_line_was_cut_those_who_listen_to_all_runs_come_again(
+    pair: tuple[Server, Server], shared: Settings
+) -> None:
+    """What happened to which run meanwhile leaves no trace that could be told: they ask for everything anew."""
+    database = Database(shared.database_url)
+    with httpx2.Client(base_url=pair[0].url, timeout=20) as one:
+        send(one, batch([started()]))
+        with (
+            one.stream("GET", "/api/events") as all_runs,
+            one.stream("GET", "/api/events", params={"run": RUN}) as same,
+        ):
+            lines, news = all_runs.iter_lines(), told(same.iter_lines())
+            next(lines)
+            next(news)
+            with database.write() as connection:
+                connection.execute(
+                    text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+                ).all()
+            for _ in lines:
+                pass
+            send(one, batch([step(1)], first=1))
+            assert next(news)[1]["version"] == 2, "who follows one run stays"
+    database.close()
+
+
 def test_a_line_that_was_cut_is_mended_and_nothing_is_missed(pair: tuple[Server, Server], shared: Settings) -> None:
     database = Database(shared.database_url)
 

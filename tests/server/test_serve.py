@@ -64,7 +64,8 @@ def test_it_says_where_it_is_and_ends_quietly(tmp_path: Path, number: signal.Sig
     ("changes", "words"),
     [
         ({"TRAINWATCH_HOST": "0.0.0.0"}, "TRAINWATCH_TOKEN="),
-        ({"TRAINWATCH_HOST": "no-such-host.invalid", "TRAINWATCH_TOKEN": "t"}, "cannot listen on"),
+        ({"TRAINWATCH_HOST": "no-such-host.invalid", "TRAINWATCH_TOKEN": "t" * 12}, "cannot listen on"),
+        ({"TRAINWATCH_HOST": "0.0.0.0", "TRAINWATCH_TOKEN": "set-me"}, "6 characters"),
         ({"TRAINWATCH_PORT": "99999"}, "port"),
         ({"TRAINWATCH_DATABASE": "sqlite:////proc/nowhere/trainwatch.db"}, "cannot open its sqlite database"),
         ({"TRAINWATCH_DATABASE": "postgresql://u:hunter2@127.0.0.1:1/x"}, "cannot open its postgresql"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -38,6 +39,8 @@ from trainwatch.server.store import leases
 from trainwatch.server.telemetry.counting import Telemetry
 from trainwatch.server.telemetry.gauges import Gauges
 from trainwatch.server.telemetry.logs import request_id
+
+logger = logging.getLogger(__name__)
 
 _INGEST_THREADS = 64  # they wait for each other more than they work: as many are stored at once; see together.py
 
@@ -89,7 +92,9 @@ def create_app(settings: Settings, *, clock: Callable[[], float] | None = None) 
     app.include_router(ui.router())
     methods.install(app)
     app.add_exception_handler(RequestValidationError, _senseless)
-    for kind in (exc.OperationalError, exc.InterfaceError, exc.TimeoutError):
+    # An internal one too: so come a Postgres that takes no more writes after a failover, and a session that it ended
+    # because this server stood still in the middle of a transaction.
+    for kind in (exc.OperationalError, exc.InterfaceError, exc.InternalError, exc.TimeoutError):
         app.add_exception_handler(kind, _unreachable)
     app.add_exception_handler(Exception, _broken)
     app.add_middleware(Forget, shared=shared)
@@ -111,7 +116,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     if isinstance(services.clock, DatabaseClock):
         with suppress(exc.SQLAlchemyError):  # it is away just now; the jobs ask again
             await asyncio.to_thread(_set_clock, services)
-    following = asyncio.create_task(services.live.follow(services.database, services.clock))
+    following = asyncio.create_task(services.live.follow(services.database))
     beginning = asyncio.create_task(_begin_jobs(services))
     try:
         yield
@@ -158,8 +163,10 @@ async def _senseless(_request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": problems[:2000]}, status_code=422)
 
 
-async def _unreachable(_request: Request, _error: Exception) -> JSONResponse:
+async def _unreachable(_request: Request, error: Exception) -> JSONResponse:
     # The driver's own message may hold the database's address, and with it a password.
+    if isinstance(error, exc.InternalError):  # it may also be a fault of ours
+        logger.warning("the database refused: %s", type(error.orig).__name__)
     return JSONResponse(
         {"detail": "The database cannot be reached or takes nothing; nothing was stored."},
         status_code=503,

@@ -6,6 +6,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import SplitResult, quote, urlsplit
@@ -122,16 +123,24 @@ def _exchange(parts: SplitResult, body: bytes, headers: Mapping[str, str], guard
             extensions={"timeout": limits},
         ) as response,
     ):
-        read = b""
+        return Reply(
+            status=response.status,
+            headers={key.decode("latin-1").lower(): value.decode("latin-1") for key, value in response.headers},
+            text=_text(response),
+        )
+
+
+def _text(response: httpcore2.Response) -> str:
+    """Reads an answer's body, as far as it comes."""
+    read = b""
+    # The status has said what became of the message. A body that stops in the middle takes nothing back: who answered
+    # 200 has it, and must not get it again.
+    with suppress(httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, OSError):
         for piece in response.iter_stream():
             read += piece
             if len(read) >= _ANSWER_BYTES:
                 break
-        return Reply(
-            status=response.status,
-            headers={key.decode("latin-1").lower(): value.decode("latin-1") for key, value in response.headers},
-            text=read[:_ANSWER_BYTES].decode("utf-8", "replace"),
-        )
+    return read[:_ANSWER_BYTES].decode("utf-8", "replace")
 
 
 class _Checked(httpcore2.NetworkBackend):

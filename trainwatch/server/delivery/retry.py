@@ -83,7 +83,7 @@ def wish(header: str | None, now: float) -> float | None:
         return float(text)
     try:
         moment = email.utils.parsedate_to_datetime(text)
-    except (TypeError, ValueError, IndexError):
+    except (TypeError, ValueError, IndexError, OverflowError):  # the last one: a year that no machine can count to
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)

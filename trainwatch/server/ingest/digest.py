@@ -56,7 +56,7 @@ class Digest:
         self.phases: list[dict[str, Any]] = []
         self.checkpoints: list[dict[str, Any]] = []
         self.nonfinite: list[dict[str, Any]] = []
-        self.findings: list[events.FindingRaised] = []
+        self.findings: list[tuple[events.FindingRaised, Source]] = []
         self.setups: dict[int, dict[str, Any]] = {}
         self.signals: dict[int, dict[str, Any]] = {}
         self.phase_totals: defaultdict[tuple[int, str], PhaseTotal] = defaultdict(PhaseTotal)
@@ -112,7 +112,7 @@ class Digest:
         elif isinstance(event, events.OutOfMemorySeen):
             self._out_of_memory(event, source)
         elif isinstance(event, events.FindingRaised):
-            self.findings.append(event)
+            self.findings.append((event, source))
         elif isinstance(event, events.TroubleCounted):
             source.reported_errors = dict(event.errors)
             source.reported_lost = dict(event.lost)

@@ -17,6 +17,7 @@ from trainwatch.diagnosis.differences import differences
 from trainwatch.server import liveness
 from trainwatch.server.ingest.digest import UNKNOWN_EVENT, Digest, lost_of
 from trainwatch.server.ingest.headroom import headroom_row
+from trainwatch.server.ingest.newest import has_last_word
 from trainwatch.server.ingest.remembered import Known
 from trainwatch.server.store import alerts, evidence, layers, points, records
 from trainwatch.server.store.records import Rank, Run, Sketch, Source
@@ -172,8 +173,26 @@ def _store_rare(connection: Connection, digest: Digest) -> None:
     evidence.add_phase_totals(connection, run.id, digest.phase_totals)
     if digest.restarted:
         alerts.supersede(connection, run.id, run.superseded_until, now=run.heard_at)
-    alerts.raise_alerts(connection, run.id, digest.findings, now=run.heard_at, superseded_until=run.superseded_until)
+    if digest.findings:
+        _raise_alerts(connection, digest)
     layers.append(connection, run.id, digest.layers)
+
+
+def _raise_alerts(connection: Connection, digest: Digest) -> None:
+    run = digest.run
+    agents = records.agents_of(connection, run.id)
+    agents |= {(source.source, source.node) for _, source in digest.findings if source.rank is None}
+    found: dict[bool, list[events.FindingRaised]] = {True: [], False: []}
+    for finding, source in digest.findings:
+        found[has_last_word(finding, source, agents, digest.ranks)].append(finding)
+    alerts.raise_alerts(
+        connection,
+        run.id,
+        found[True],
+        by_time=found[False],
+        now=run.heard_at,
+        superseded_until=run.superseded_until,
+    )
 
 
 def _conclude(connection: Connection, digest: Digest, ranks: _Ranks) -> None:

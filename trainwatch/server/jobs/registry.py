@@ -10,7 +10,7 @@ from trainwatch.server.jobs.runner import Job
 def all_jobs() -> tuple[Job, ...]:
     """Returns what a server does now and then, anew: some jobs remember something."""
     return (
-        Job("liveness", lambda settings: settings.liveness_seconds, silence.run),
+        Job(silence.JOB, lambda settings: settings.liveness_seconds, silence.run),
         Job("nodes", nodes.EVERY_SECONDS, nodes.Comparing()),
         Job("rollups", rolling.EVERY_SECONDS, rolling.run),
         Job("retention", retention.EVERY_SECONDS, retention.run),

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Final
 
 import psycopg
@@ -27,10 +28,11 @@ _KNOWN: Final = 10_000
 class _Listener:
     """One open connection. Holds the newest version of each changed run, so that a slow one costs nothing."""
 
-    __slots__ = ("news", "pending", "run")
+    __slots__ = ("news", "over", "pending", "run")
 
     def __init__(self, run: str | None) -> None:
         self.run = run
+        self.over = False
         self.pending: dict[str, int] = {}
         self.news = asyncio.Event()
 
@@ -74,38 +76,54 @@ class Live:
         known = self._known.get(run)
         return 0.0 if known is None else known[1]
 
-    async def follow(self, database: Database, clock: Callable[[], float]) -> None:
+    async def follow(self, database: Database) -> None:
         """Tells the listeners what other servers change, for ever; to be cancelled when the server stops.
 
-        After the connection broke it listens again, and tells of what may have been missed.
+        After the connection broke it listens again, and catches up.
 
         Args:
             database: What the servers share; on SQLite there are no others, and this returns at once.
-            clock: The database's clock.
         """
         if database.kind != "postgresql":
             return
-        since: float | None = None
+        behind = True  # whoever listens here already heard nothing of the others yet
         while True:
             try:
-                async for what in news.heard(database.url):
-                    if what is not None:
-                        self._deliver(*what)
-                    elif since is not None:
-                        moment, since = since, None
-                        followed = {listener.run for listener in self._listeners if listener.run is not None}
-                        for run, version in await asyncio.to_thread(news.changed_since, database, followed, moment):
-                            self._deliver(run, version)
+                async with aclosing(news.heard(database.url)) as line:
+                    async for what in line:
+                        if what is not None:
+                            self._deliver(*what)
+                        elif behind:
+                            await self._catch_up(database)
+                            behind = False
             except (psycopg.Error, SQLAlchemyError, OSError) as error:
                 # The driver's message may hold the database's address, and with it a password.
                 logger.warning(
                     "the line for news of other servers is down (%s); it is tried again", type(error).__name__
                 )
-            since = clock() - _OVERLAP_SECONDS if since is None else since
+            behind = True
             await asyncio.sleep(_AGAIN_SECONDS)
 
+    async def _catch_up(self, database: Database) -> None:
+        """Makes sure that nobody misses what was told while this server did not hear it.
+
+        A run that somebody follows is told of as it is now. Of all runs that would be too much, and none of the rest
+        could be told from it: not everything that changes a run leaves a time. So those who listen to all runs are let
+        go; they come again, and ask for everything anew.
+        """
+        listening = list(self._listeners)
+        followed = {listener.run for listener in listening if listener.run is not None}
+        for run, version in await asyncio.to_thread(news.versions_of, database, followed):
+            self._deliver(run, version)
+        for listener in listening:
+            if listener.run is None:
+                listener.over = True
+                listener.news.set()
+
     async def changes(self, run: str | None = None, *, idle: float = 15.0) -> AsyncIterator[tuple[str, int] | None]:
-        """Yields (run, version) of what changed, a run at most every :data:`INTERVAL` seconds, until the server stops.
+        """Yields (run, version) of what changed, a run at most every :data:`INTERVAL` seconds.
+
+        It ends when the server stops, and for all runs also when news may have been missed.
 
         Args:
             run: Only this run; None for all.
@@ -114,7 +132,7 @@ class Live:
         listener = _Listener(run)
         self._listeners.add(listener)
         try:
-            while not self._closed.is_set():
+            while not self._closed.is_set() and not listener.over:
                 try:
                     await asyncio.wait_for(listener.news.wait(), idle)
                 except asyncio.TimeoutError:

@@ -29,6 +29,8 @@ def end_silence(services: ServicesDep, run: str, alert: Id) -> None:
 def _change(services: Services, run: str, alert: int, until: float | None) -> None:
     with services.database.write() as connection:
         known_run(connection, run)
+        # Before the alert, as the ingest does: in the other order the two could wait for each other for ever.
+        records.lock_runs(connection, [run])
         if not alerts.silence(connection, run, alert, until):
             raise HTTPException(404, f"The run has no alert {alert}.")
         version = records.touch_version(connection, run)

@@ -23,7 +23,13 @@ _Name = tuple[str, int, str]
 
 
 def raise_alerts(
-    connection: Connection, run: str, findings: Sequence[FindingRaised], *, now: float, superseded_until: float = 0.0
+    connection: Connection,
+    run: str,
+    findings: Sequence[FindingRaised],
+    *,
+    by_time: Sequence[FindingRaised] = (),
+    now: float,
+    superseded_until: float = 0.0,
 ) -> None:
     """Adds findings to the run's alerts, one alert for each rule, rank and key, and what is to be told to the outbox.
 
@@ -32,19 +38,25 @@ def raise_alerts(
     Args:
         connection: Of a write transaction.
         run: The run's id.
-        findings: What its agents report.
+        findings: What was found, in its order, and after all that is stored: their times tell nothing of that, as
+            clocks are set back.
+        by_time: What may be older than what is stored: there the times tell.
         now: The server's clock.
         superseded_until: Last sign of processes that were replaced since: what was wrong with them is over.
     """
-    grouped: defaultdict[_Name, list[FindingRaised]] = defaultdict(list)
-    for finding in findings:
-        grouped[finding.rule, NO_RANK if finding.rank is None else finding.rank, finding.key].append(finding)
+    grouped: defaultdict[_Name, tuple[list[FindingRaised], list[FindingRaised]]] = defaultdict(lambda: ([], []))
+    for place, some in enumerate((findings, by_time)):
+        for finding in some:
+            name = (finding.rule, NO_RANK if finding.rank is None else finding.rank, finding.key)
+            grouped[name][place].append(finding)
     if not grouped:
         return
     rules = {rule for rule, _, _ in grouped}
     query = select(alerts).where(alerts.c.run == run, alerts.c.rule.in_(rules))
     known = {(row.rule, row.rank, row.key): row for row in connection.execute(query)}
-    changes = [_raise(connection, run, name, same, known.get(name), superseded_until) for name, same in grouped.items()]
+    changes = [
+        _raise(connection, run, name, *same, known.get(name), superseded_until) for name, same in grouped.items()
+    ]
     outbox.enqueue(connection, run, [change for change in changes if change is not None], now)
 
 
@@ -52,11 +64,13 @@ def _raise(
     connection: Connection,
     run: str,
     name: _Name,
-    same: list[FindingRaised],
+    in_order: list[FindingRaised],
+    by_time: list[FindingRaised],
     before: Row[Any] | None,
     superseded_until: float,
 ) -> Change | None:
-    newest = max(enumerate(same), key=lambda item: (item[1].time, item[0]))[1]
+    same = in_order + by_time
+    newest = in_order[-1] if in_order else max(enumerate(by_time), key=lambda item: (item[1].time, item[0]))[1]
     steps = [finding.step for finding in same if finding.step is not None]
     times = [finding.time for finding in same]
     count = sum(finding.state == "firing" for finding in same)
@@ -66,7 +80,7 @@ def _raise(
         count += before._mapping["count"]  # a row's own .count is a method
     changes: dict[str, Any] = {"count": count, "first_at": min(times), "last_at": max(times)}
     changes |= dict(zip(_STEP, (min(steps), max(steps)), strict=True)) if steps else dict.fromkeys(_STEP)
-    if before is None or newest.time >= before.last_at:
+    if before is None or in_order or newest.time >= before.last_at:
         over = newest.state == "resolved" or newest.time <= superseded_until
         changes |= {
             "state": "resolved" if over else newest.state,
@@ -85,14 +99,14 @@ def _raise(
         connection.execute(update(alerts).where(alerts.c.id == number).values(**changes))
     if number is None or name[0] == _WORD:
         return None
-    return _news(name, number, before, changes)
+    return _news(name, number, before, changes, newest.time)
 
 
-def _news(name: _Name, number: int, before: Row[Any] | None, changes: dict[str, Any]) -> Change | None:
-    """Returns what there is to tell of an alert that changed; None for nothing."""
+def _news(name: _Name, number: int, before: Row[Any] | None, changes: dict[str, Any], time: float) -> Change | None:
+    """Returns what there is to tell of an alert that changed at some time; None for nothing."""
     old, new = before.state if before is not None else "", changes.get("state", "")
     if before is not None and old == "firing" and new == "resolved":
-        return _change("resolved", before, changes["last_at"])
+        return _change("resolved", before, time)
     if new != "firing":
         return None
     if before is not None and old == "firing" and SEVERITIES[changes["severity"]] <= SEVERITIES[before.severity]:
@@ -107,7 +121,7 @@ def _news(name: _Name, number: int, before: Row[Any] | None, changes: dict[str, 
         key=key,
         step=changes["last_step"],
         first_step=changes["first_step"],
-        time=changes["last_at"],
+        time=time,
         parameters=changes["parameters"],
         silenced_until=None if before is None else before.silenced_until,
     )

@@ -11,15 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Update, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, FromClause, Row, and_, case, func, insert, select, update
 
 from trainwatch.rules.base import SEVERITIES
 from trainwatch.server.models import channels, deliveries
 
 GATHERED_MOST: Final = 200
 """How many deliveries one digest holds."""
+_QUIET: Final = "quiet hours"
 _HELD: Final = "more than the channel takes at a time; gathered into one message"
 _TESTS: Final = ("test",)
+_CRITICAL: Final = "critical"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def claim(
 ) -> Leased | None:
     """Leases what a channel sends next.
 
-    1. What is due and not critical in quiet hours is put off until they end.
+    1. What is due in quiet hours, is not critical and leads to nothing critical is put off until they end.
     2. Changes of one alert go in their order: while an earlier one waits for its next attempt, the later ones wait.
     3. Within a window, the channel sends so many messages; what is more waits, and is then gathered into one.
 
@@ -96,48 +98,136 @@ def claim(
     ).one_or_none()
     if owner is None:
         return None
-    waiting = connection.execute(
-        select(deliveries)
-        .where(deliveries.c.channel == channel, deliveries.c.state.in_(("waiting", "gathered")))
-        .order_by(deliveries.c.id)
-        .limit(5 * GATHERED_MOST)
-    ).all()
-    ready = _in_order(waiting, now)
     end = quiet_until(owner.quiet, now)
     if end is not None:
-        later = [row.id for row in ready if SEVERITIES.get(row.severity, 0) < SEVERITIES["critical"]]
-        _put_off(connection, later, end, "quiet hours")
-        ready = [row for row in ready if row.id not in set(later)]
-    # What was begun already counts where it began, and its receiver may know its id: it goes on as it is.
-    begun = [row for row in ready if row.lease or row.change == "digest"]
-    if begun:
-        return _lease(connection, owner, begun[0], now, lease_seconds)
+        _hush(connection, channel, now, end)
+    ready = _ready(connection, channel, now)
     if not ready:
         return None
-    since = now - owner.digest_seconds
-    sent = _sent_since(connection, channel, since)
-    under_way = sum(row.lease_until > now for row in waiting)
-    if len(sent) + under_way >= owner.digest_most:
-        free = (min(sent) + owner.digest_seconds) if sent else now + 1.0
-        _put_off(connection, [row.id for row in ready], max(free, now + 0.05), _HELD)
+    # What was begun already counts where it began, and its receiver may know its id: it goes on as it is.
+    if ready[0].lease or ready[0].change == "digest":
+        return _lease(connection, owner, ready[0], now, lease_seconds)
+    free_at = _free_at(connection, owner, now)
+    if free_at is not None:
+        _hold(connection, channel, now, free_at)
         return None
-    held = [row for row in ready if row.reason == _HELD]
-    if len(held) > 1:
-        return _gather(connection, owner, ready[:GATHERED_MOST], now, lease_seconds)
-    return _lease(connection, owner, ready[0], now, lease_seconds)
+    return _begin(connection, owner, ready[0], now, lease_seconds)
 
 
-def _in_order(waiting: Sequence[Row[Any]], now: float) -> list[Row[Any]]:
-    """Returns what may be sent now, without those whose alert has an earlier change that may not."""
-    blocked: set[int] = set()
-    ready = []
-    for row in waiting:
-        if row.state == "gathered" or row.due_at > now or row.lease_until > now or row.alert in blocked:
-            if row.alert is not None:
-                blocked.add(row.alert)
-        else:
-            ready.append(row)
-    return ready
+def _begin(connection: Connection, owner: Row[Any], oldest: Row[Any], now: float, seconds: float) -> Leased | None:
+    """Leases what a channel sends first of what it did not begin: the oldest, or what was held, as one message."""
+    held = deliveries.c.reason == _HELD
+    if len(_ready(connection, owner.id, now, held, most=2)) < 2:
+        return _lease(connection, owner, oldest, now, seconds)
+    digest = connection.execute(
+        select(deliveries.c.due_at).where(
+            deliveries.c.channel == owner.id, deliveries.c.state == "waiting", deliveries.c.change == "digest"
+        )
+    ).first()
+    if digest is None:
+        return _gather(connection, owner, _ready(connection, owner.id, now, most=GATHERED_MOST), now, seconds)
+    # A receiver that did not take one digest is given no other: while it is away they would only become many. What is
+    # new still goes out alone, as far as the window allows.
+    if digest.due_at > now:
+        _hold(connection, owner.id, now, digest.due_at, held)
+    new = _ready(connection, owner.id, now, ~held)
+    return _lease(connection, owner, new[0], now, seconds) if new else None
+
+
+def _due(channel: int, now: float) -> ColumnElement[bool]:
+    """Returns what is true of deliveries that wait for nothing but their turn."""
+    return and_(
+        deliveries.c.channel == channel,
+        deliveries.c.state == "waiting",
+        deliveries.c.due_at <= now,
+        deliveries.c.lease_until <= now,
+    )
+
+
+def _in_turn(channel: int, now: float) -> ColumnElement[bool]:
+    """Returns what is true of deliveries whose alert has no earlier change that has to come before and may not now.
+
+    An earlier one that is due as well is no obstacle: it goes before, or into the same digest.
+    """
+    earlier = deliveries.alias("earlier")
+    kept = (earlier.c.due_at > now) | (earlier.c.lease_until > now)
+    return ~_has_other(
+        earlier,
+        (earlier.c.channel == channel)
+        & (earlier.c.id < deliveries.c.id)
+        & ((earlier.c.state == "gathered") | ((earlier.c.state == "waiting") & kept)),
+    )
+
+
+def _has_other(other: FromClause, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Returns what is true of deliveries to whose alert belongs another one of which the condition is true.
+
+    The condition is wrapped, so that Postgres finds the other by its alert alone. When thousands come at once, its
+    statistics still say that next to none waits, and it would go through all that wait for each that waits.
+    """
+    found = select(other.c.id).where(other.c.alert == deliveries.c.alert, case((condition, True), else_=False))
+    return found.correlate(deliveries).exists()
+
+
+def _ready(
+    connection: Connection, channel: int, now: float, *also: ColumnElement[bool], most: int = 1
+) -> Sequence[Row[Any]]:
+    """Returns what a channel may send now: what was begun before, then the oldest.
+
+    Args:
+        connection: Of a write transaction.
+        channel: The channel's id.
+        now: The server's clock.
+        also: What else is to be true.
+        most: How many are wanted. Thousands may wait, and each has its evidence with it.
+    """
+    begun = (deliveries.c.lease != "") | (deliveries.c.change == "digest")
+    query = select(deliveries).where(_due(channel, now), *also, _in_turn(channel, now))
+    return connection.execute(query.order_by(case((begun, 0), else_=1), deliveries.c.id).limit(most)).all()
+
+
+def _hush(connection: Connection, channel: int, now: float, end: float) -> None:
+    """Puts off what is not critical until the quiet hours end.
+
+    But not what leads to something critical: that goes before it, as the changes of an alert are told in their order.
+    """
+    later = deliveries.alias("later")
+    leads = _has_other(
+        later,
+        (later.c.channel == channel)
+        & (later.c.id > deliveries.c.id)
+        & (later.c.state == "waiting")
+        & (later.c.severity == _CRITICAL),
+    )
+    put_off = (deliveries.c.state == "waiting") & (deliveries.c.reason == _QUIET) & (deliveries.c.due_at > now)
+    connection.execute(
+        update(deliveries).where(deliveries.c.channel == channel, put_off, leads).values(due_at=now, reason="")
+    )
+    connection.execute(
+        update(deliveries)
+        .where(_due(channel, now), deliveries.c.severity != _CRITICAL, ~leads)
+        .values(due_at=end, reason=_QUIET)
+    )
+
+
+def _hold(connection: Connection, channel: int, now: float, until: float, *which: ColumnElement[bool]) -> None:
+    """Puts off what a channel may send now, to be gathered then."""
+    connection.execute(
+        update(deliveries).where(_due(channel, now), *which, _in_turn(channel, now)).values(due_at=until, reason=_HELD)
+    )
+
+
+def _free_at(connection: Connection, owner: Row[Any], now: float) -> float | None:
+    """Returns when a channel takes the next message after those of its window; None: now."""
+    sent = _sent_since(connection, owner.id, now - owner.digest_seconds)
+    under_way = connection.scalar(
+        select(func.count())
+        .select_from(deliveries)
+        .where(deliveries.c.channel == owner.id, deliveries.c.state == "waiting", deliveries.c.lease_until > now)
+    )
+    if len(sent) + (under_way or 0) < owner.digest_most:
+        return None
+    return max(min(sent) + owner.digest_seconds if sent else now + 1.0, now + 0.05)
 
 
 def _sent_since(connection: Connection, channel: int, since: float) -> list[float]:
@@ -150,11 +240,6 @@ def _sent_since(connection: Connection, channel: int, since: float) -> list[floa
         deliveries.c.change.not_in(_TESTS),
     )
     return list(connection.scalars(query))
-
-
-def _put_off(connection: Connection, ids: list[int], until: float, reason: str) -> None:
-    if ids:
-        connection.execute(update(deliveries).where(deliveries.c.id.in_(ids)).values(due_at=until, reason=reason))
 
 
 def _lease(connection: Connection, owner: Row[Any], row: Row[Any], now: float, seconds: float) -> Leased:
@@ -252,13 +337,13 @@ def give_up(connection: Connection, now: float, after: float) -> int:
     too_old = (
         (deliveries.c.state == "waiting") & (deliveries.c.created_at < now - after) & (deliveries.c.lease_until <= now)
     )
-    old = connection.execute(select(deliveries.c.id, deliveries.c.reason).where(too_old)).all()
-    for row in old:
+    ended = 0
+    for row in connection.execute(select(deliveries.c.id, deliveries.c.reason).where(too_old)).all():
         reason = f"It could not be delivered within {round(after / 3600)} hours: {row.reason or 'the channel was off'}"
-        _finish(
-            connection, deliveries.c.id == row.id, {"state": "failed", "reason": reason, "done_at": now, "lease": ""}
-        )
-    return len(old)
+        values = {"state": "failed", "reason": reason, "done_at": now, "lease": ""}
+        # Whether it is leased is looked at once more: somebody may send it just now.
+        ended += _finish(connection, (deliveries.c.id == row.id) & too_old, values)
+    return ended
 
 
 def is_anything_old(connection: Connection, now: float, after: float) -> bool:
@@ -267,11 +352,10 @@ def is_anything_old(connection: Connection, now: float, after: float) -> bool:
     return connection.execute(query.limit(1)).first() is not None
 
 
-def _finish(connection: Connection, where: Any, values: dict[str, Any]) -> None:
-    """Ends a delivery, and with a digest what it gathered."""
-    chosen = select(deliveries.c.id).where(where, deliveries.c.state == "waiting")
-    ids = list(connection.scalars(chosen))
-    if not ids:
-        return
-    done: Update = update(deliveries).where(or_(deliveries.c.id.in_(ids), deliveries.c.digest.in_(ids)))
-    connection.execute(done.values(**values))
+def _finish(connection: Connection, where: ColumnElement[bool], values: dict[str, Any]) -> bool:
+    """Ends a delivery if it waits, and with a digest what it gathered; returns whether there was one."""
+    done = update(deliveries).where(where, deliveries.c.state == "waiting").values(**values)
+    ids = list(connection.scalars(done.returning(deliveries.c.id)))
+    if ids:
+        connection.execute(update(deliveries).where(deliveries.c.digest.in_(ids)).values(**values))
+    return bool(ids)

@@ -3,6 +3,9 @@
 Two means keep a job from being done by two. A lease ends by the database's clock, so that the clocks of the servers do
 not matter. And each new owner gets a greater number, the fence: a server that was frozen, and believes that it is the
 owner, is refused by the transaction in which it wants to change something.
+
+When a job goes on after nobody held its lease for a while, a row ``… resumed`` says since when: who looks for silence
+must know since when anybody listens. It stays when the lease moves from one server to another.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, select, text, update
+from sqlalchemy import Connection, bindparam, case, select, text, update
 
 from trainwatch.server.db import insert_for
 from trainwatch.server.models import leases
@@ -22,6 +25,12 @@ _CLOCK: Final = {
     # SQLite's is this machine's, as is its file.
     "sqlite": text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
 }
+
+
+_RESUMED: Final = " resumed"
+_ENDS: Final = select(leases.c.name, leases.c.expires_at).where(leases.c.name.in_(bindparam("names", expanding=True)))
+_MOMENT: Final = 0.01
+"""Seconds by which a lease that is given back is over, so that it is over for whoever looks at the same moment."""
 
 
 class Outdated(Exception):
@@ -73,6 +82,7 @@ def keep(connection: Connection, names: Collection[str], owner: str, seconds: fl
     """
     now, asked_at = clock(connection)
     wanted = sorted(names)
+    ends = {row.name: row.expires_at for row in connection.execute(_ENDS, {"names": wanted})}
     renew = (
         update(leases)
         .where(leases.c.name.in_(wanted), leases.c.owner == owner)
@@ -85,7 +95,31 @@ def keep(connection: Connection, names: Collection[str], owner: str, seconds: fl
             taken = _take(connection, name, owner, now, seconds)
             if taken is not None:
                 held[name] = taken
+    _note_breaks(connection, [name for name in held if ends.get(name, now) < now - seconds], now)
     return Hold(held, now, asked_at)
+
+
+def _note_breaks(connection: Connection, names: Collection[str], now: float) -> None:
+    """Notes that jobs go on only now: longer than it takes to notice that an owner is gone, nobody did them."""
+    for name in names:
+        note = insert_for(connection.dialect.name, leases).values(
+            name=name + _RESUMED, owner="", fence=0, expires_at=now
+        )
+        connection.execute(note.on_conflict_do_update(index_elements=["name"], set_={"expires_at": now}))
+
+
+def unbroken_since(connection: Connection, name: str) -> float:
+    """Returns since when a job is done without a break, whichever servers did it; 0: since its begin.
+
+    While the lease is over that is now: whether there was a break is not known before it is renewed or taken.
+
+    Args:
+        connection: A transaction.
+        name: The job's name.
+    """
+    now, _ = clock(connection)
+    found = {row.name: row.expires_at for row in connection.execute(_ENDS, {"names": [name, name + _RESUMED]})}
+    return now if found.get(name, now) < now else found.get(name + _RESUMED, 0.0)
 
 
 def _take(connection: Connection, name: str, owner: str, now: float, seconds: float) -> Lease | None:
@@ -129,5 +163,7 @@ def check(connection: Connection, lease: Lease) -> None:
 
 
 def release(connection: Connection, owner: str) -> None:
-    """Gives back all that an owner holds, so that others need not wait."""
-    connection.execute(update(leases).where(leases.c.owner == owner).values(owner="", expires_at=0.0))
+    """Gives back all that an owner holds, so that others need not wait. Since when nobody does it stays known."""
+    over = clock(connection)[0] - _MOMENT
+    earlier = case((leases.c.expires_at < over, leases.c.expires_at), else_=over)
+    connection.execute(update(leases).where(leases.c.owner == owner).values(owner="", expires_at=earlier))

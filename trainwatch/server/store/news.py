@@ -6,11 +6,11 @@ twice, once. On SQLite there is nobody else to tell.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncGenerator, Collection
 from typing import Final
 
 import psycopg
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, select
 from sqlalchemy.engine import make_url
 
 from trainwatch.server.db import POSTGRES_CONNECTION, Database
@@ -32,7 +32,7 @@ def tell(connection: Connection, changed: Collection[tuple[str, int]]) -> None:
         connection.exec_driver_sql("SELECT pg_notify(%s, said) FROM unnest(%s::text[]) AS said", (CHANNEL, said))
 
 
-async def heard(url: str) -> AsyncIterator[tuple[str, int] | None]:
+async def heard(url: str) -> AsyncGenerator[tuple[str, int] | None, None]:
     """Yields the id and version of each run that any server changed, until the connection breaks.
 
     Args:
@@ -55,16 +55,12 @@ async def heard(url: str) -> AsyncIterator[tuple[str, int] | None]:
             await line.execute("SELECT 1")  # a cut line is only noticed by somebody who says something
 
 
-def changed_since(database: Database, followed: Collection[str], moment: float) -> list[tuple[str, int]]:
-    """Returns the ids and versions of runs of which news may have been missed.
-
-    Args:
-        database: The database.
-        followed: Runs that somebody follows.
-        moment: Since when, by the database's clock.
-    """
-    query = select(runs.c.id, runs.c.version).where(or_(runs.c.id.in_(list(followed)), runs.c.heard_at >= moment))
+def versions_of(database: Database, followed: Collection[str]) -> list[tuple[str, int]]:
+    """Returns the ids and versions of runs that somebody follows, as far as they are still there."""
+    if not followed:
+        return []
     with database.read() as connection:
+        query = select(runs.c.id, runs.c.version).where(runs.c.id.in_(list(followed)))
         return [(row.id, row.version) for row in connection.execute(query)]
 
 

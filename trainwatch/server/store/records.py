@@ -248,6 +248,12 @@ def sources_among(connection: Connection, wanted: Collection[tuple[str, str]]) -
     return found
 
 
+def agents_of(connection: Connection, run: str) -> set[tuple[str, str]]:
+    """Returns the sources of a run that are agents', each with its node."""
+    query = select(sources.c.source, sources.c.node).where(sources.c.run == run, sources.c.rank.is_(None))
+    return {(row.source, row.node) for row in connection.execute(query)}
+
+
 def save_sources(connection: Connection, changed: Iterable[tuple[Source, Sketch | None]]) -> None:
     """Writes sources, each with what it was before; None for new ones."""
     moved, others = [], []
