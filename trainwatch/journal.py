@@ -329,6 +329,12 @@ def attempt_of(source: str) -> int:
     return int(found[2] or 0) if found else 0
 
 
+def attempt_of_agent(source: str, node: str) -> int:
+    """Returns how many agents there were before on the same disk: 1 for ``agent@NODE.1~9ab20f31``."""
+    found = _ATTEMPT.fullmatch(source.removeprefix(f"agent@{node}"))  # a node's name may hold dots of its own
+    return int(found[1] or 0) if found else 0
+
+
 def create_source(node_directory: Path, name: str) -> Path:
     """Makes the folder for a new source.
 

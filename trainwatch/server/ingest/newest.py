@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
-from typing import Final
 
+from trainwatch import journal
 from trainwatch.events import FindingRaised
 from trainwatch.server.store.records import Rank, Source
-
-_ATTEMPT: Final = re.compile(r"(?:\.([0-9]{1,8}))?(?:~.*)?")
 
 
 def has_last_word(
@@ -36,12 +33,6 @@ def has_last_word(
             return False
     elif rank.node != source.node:
         return False
-    here = [_attempt(name, node) for name, node in agents if node == source.node]
+    here = [journal.attempt_of_agent(name, node) for name, node in agents if node == source.node]
     # Each disk counts from zero: the same number twice is of two disks, or of two machines of the same name.
-    return len(set(here)) == len(here) and _attempt(source.source, source.node) == max(here)
-
-
-def _attempt(source: str, node: str) -> int:
-    """Returns how many agents there were before on the same disk: 1 for ``agent@NODE.1~9ab20f31``."""
-    found = _ATTEMPT.fullmatch(source.removeprefix(f"agent@{node}"))
-    return int(found[1] or 0) if found else 0
+    return len(set(here)) == len(here) and journal.attempt_of_agent(source.source, source.node) == max(here)
