@@ -187,12 +187,24 @@ def _series_of(connection: Connection, ranks: Collection[tuple[str, int]]) -> li
     return [(row[0], Key(*row[1:4]), Series._make(row[4:])) for row in found]
 
 
+# As arrays: when many runs begin at once, a statement with a place for each value takes longer to read than to execute.
+_MAKE_ON_POSTGRES: Final = """
+    INSERT INTO series (run, metric, rank, device, points, fresh, nonfinite, last_time, last_value)
+    SELECT run, metric, rank, device, 0, 0, 0, '-Infinity', NULL
+      FROM unnest(%s::text[], %s::text[], %s::int4[], %s::text[]) AS new (run, metric, rank, device)
+    RETURNING run, metric, rank, device, id"""
+
+
 def _make_series(connection: Connection, names: list[tuple[str, Key]]) -> list[tuple[str, Key, Series]]:
-    empty = {"points": 0, "fresh": 0, "nonfinite": 0, "last_time": -math.inf, "last_value": math.nan}
-    made = connection.execute(
-        insert(series).returning(series.c.run, series.c.metric, series.c.rank, series.c.device, series.c.id),
-        [{"run": run} | empty | key._asdict() for run, key in names],
-    )
+    if connection.dialect.name == "postgresql":
+        columns = zip(*[(run, key.metric, key.rank, key.device) for run, key in names], strict=True)
+        made = connection.exec_driver_sql(_MAKE_ON_POSTGRES, tuple(list(column) for column in columns))
+    else:
+        empty = {"points": 0, "fresh": 0, "nonfinite": 0, "last_time": -math.inf, "last_value": math.nan}
+        made = connection.execute(
+            insert(series).returning(series.c.run, series.c.metric, series.c.rank, series.c.device, series.c.id),
+            [{"run": run} | empty | key._asdict() for run, key in names],
+        )
     return [(row[0], Key(*row[1:4]), Series(row[4], 0, 0, 0, None, -math.inf, math.nan)) for row in made]
 
 
