@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 COOKIE: Final = "trainwatch_session"
 ADMINISTERED: Final = frozenset({"tokens", "channels", "retention"})
 """Parts of a project that only its admin may read or change."""
+TOO_OFTEN: Final = "This token asks for more than it may: wait a little."
 _CLIPPED: Final = "__trainwatch_clipped__"
 _ANYBODY: Final = "__trainwatch_anybody__"
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
@@ -73,9 +74,7 @@ async def require(request: Request, _bearer: _Bearer = None, _cookie: _Cookie = 
     scope = needed(request)
     wait = services.limits.wait(principal, scope, time.monotonic())
     if wait:
-        raise HTTPException(
-            429, "This token asks for more than it may: wait a little.", headers={"Retry-After": seconds(wait)}
-        )
+        raise too_much(TOO_OFTEN, wait)
     if scope is not None and not principal.may(scope):
         has = " and ".join(sorted(principal.scopes)) or "none"
         raise HTTPException(403, f"This needs the scope {scope}; what you showed has {has}.")
@@ -107,7 +106,7 @@ async def admit(request: Request) -> Principal:
     except NotAdmitted as problem:
         raise _unauthorized(f"{problem} Get another one from whoever runs this server (TRAINWATCH_TOKEN).") from None
     except TooManyGuesses as problem:
-        raise HTTPException(429, str(problem), headers={"Retry-After": seconds(problem.wait)}) from None
+        raise too_much(str(problem), problem.wait) from None
     raise _unauthorized(
         "This server wants a token: log in, or send it as 'Authorization: Bearer …' (TRAINWATCH_TOKEN)."
     )
@@ -174,6 +173,16 @@ def _named(params: dict[str, Any], name: str) -> list[str]:
 def _parts(request: Request) -> list[str]:
     path: str = request.scope["path"]
     return path.removeprefix(request.scope.get("root_path", "")).strip("/").split("/")
+
+
+def too_much(problem: str, wait: float) -> HTTPException:
+    """Returns the refusal of what is too much for now.
+
+    Args:
+        problem: What is too much, for people.
+        wait: Seconds until it may be asked for again.
+    """
+    return HTTPException(429, problem, headers={"Retry-After": seconds(wait)})
 
 
 def _unauthorized(problem: str) -> HTTPException:

@@ -10,7 +10,7 @@ from anyio import to_thread
 from fastapi import APIRouter, HTTPException, Request, Response
 
 from trainwatch.server.access import Principal, PrincipalDep
-from trainwatch.server.access.limits import seconds
+from trainwatch.server.access.required import too_much
 from trainwatch.server.access.shipping import own_part
 from trainwatch.server.ingest import body
 from trainwatch.server.ingest.shipments import NotYours
@@ -19,7 +19,6 @@ from trainwatch.server.services import Services, ServicesDep
 
 router = APIRouter(tags=["ingest"])
 _MSGPACK: Final = "application/msgpack"
-_TOO_MUCH: Final = "This token ships more than it may: wait a little."
 _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "shipment.Acknowledgement as MessagePack.", "content": {_MSGPACK: {}}},
     400: {"model": Problem, "description": "The body is no shipment."},
@@ -90,7 +89,7 @@ def _stored(services: Services, principal: Principal, received: bytes, encoding:
     with services.large_bodies:
         wait = services.limits.owed(principal, time.monotonic())
         if wait:  # it was within its limit when these came, all at once
-            raise HTTPException(429, _TOO_MUCH, headers={"Retry-After": seconds(wait)})
+            raise too_much("This token ships more than it may: wait a little.", wait)
         try:
             expanded = body.expand(received, encoding, most)
         except body.TooLarge:

@@ -10,8 +10,8 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from starlette.responses import RedirectResponse
 
 from trainwatch.server.access import COOKIE, NotAdmitted, TooManyGuesses, client_of
-from trainwatch.server.access.limits import seconds
 from trainwatch.server.access.oidc import FLOW_COOKIE, FLOW_SECONDS, SsoError
+from trainwatch.server.access.required import TOO_OFTEN, too_much
 from trainwatch.server.schemas import Login, Problem
 from trainwatch.server.schemas.access import LoginWays, Sso
 from trainwatch.server.services import Services, ServicesDep
@@ -47,12 +47,10 @@ async def login(services: ServicesDep, request: Request, given: Login) -> Respon
     except NotAdmitted as problem:
         raise HTTPException(401, str(problem)) from None
     except TooManyGuesses as problem:
-        raise HTTPException(429, str(problem), headers={"Retry-After": seconds(problem.wait)}) from None
+        raise too_much(str(problem), problem.wait) from None
     wait = services.limits.wait(principal, None, time.monotonic())
     if wait:
-        raise HTTPException(
-            429, "This token asks for more than it may: wait a little.", headers={"Retry-After": seconds(wait)}
-        )
+        raise too_much(TOO_OFTEN, wait)
     if not principal.may("read"):
         raise HTTPException(403, "This token may ship and see nothing: log in with one that has the scope read.")
     made, expires_at = await to_thread.run_sync(services.keyring.open_session, principal)
@@ -105,7 +103,7 @@ async def end_sso(
     try:
         services.keyring.let_try(client_of(request))
     except TooManyGuesses as problem:
-        raise HTTPException(429, str(problem), headers={"Retry-After": seconds(problem.wait)}) from None
+        raise too_much(str(problem), problem.wait) from None
     try:
         if error:
             raise SsoError("declined")
